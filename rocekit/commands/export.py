@@ -67,7 +67,8 @@ def command(
     from rocekit.commands.shared import fail_on_damage, inputs_of, load, need_packets
     from rocekit.errors import RocekitError
     from rocekit.files.outputs import STANDARD_OUTPUT, Together, check_output
-    from rocekit.report.export import FORMATS, need_polars, tables, write_table
+    from rocekit.packets.narrow import Narrow
+    from rocekit.report.export import FORMATS, each_table, need_polars, start_table, write_table
     from rocekit.standard_output import standard_output
     from rocekit.wire.words import plural
 
@@ -97,18 +98,28 @@ def command(
     if folder.is_dir():
         for path in paths.values():
             check_output(path, inputs_of(files, journal))
-    analysis = load(files, journal, whole=True)
+    kept = Narrow() if "packets" in wanted and len(files) == 1 else None
+    analysis = load(files, journal, watch=kept, whole=True)
     need_packets(analysis, "export")
-    made = tables(analysis, wanted)
+    simple = not analysis.capture.orders and not analysis.capture.several
+    made = each_table(analysis, wanted, kept.packets() if kept is not None and simple else None)
     if to_stdout:
-        write_table(made[wanted[0]], standard_output(), kind, STANDARD_OUTPUT)
+        write_table(next(made)[1], standard_output(), kind, STANDARD_OUTPUT)
     else:
         folder.mkdir(parents=True, exist_ok=True)
+        said = []
         with Together() as together:
-            for name, table in made.items():
-                write_table(table, together.open(paths[name]), kind, paths[name])
-        for name, table in made.items():
-            click.echo(f"{paths[name]}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
+            written = None
+            for name, table in made:
+                if written is not None:
+                    written()
+                written = start_table(table, together.open(paths[name]), kind, paths[name])
+                size = f"{plural(table.height, 'row')} of {plural(table.width, 'column')}"
+                said.append(f"{paths[name]}: {size}")
+            if written is not None:
+                written()
+        for line in said:
+            click.echo(line)
     fail_on_damage(analysis)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.explanation.transfer_columns import TransferColumns
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import CUT_SYNDROME, Packets
 from rocekit.track.events import Event
@@ -113,6 +114,7 @@ class Draft:
         n = len(packets)
         self.analysis = analysis
         self.packets = packets
+        self.transfers = TransferColumns(analysis.transfers)
         self.finder = Finder(references(packets))
         self.connection = np.full(n, -1, np.int32)
         self.sender = np.full(n, -1, np.int8)

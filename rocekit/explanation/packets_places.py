@@ -41,7 +41,10 @@ def _place(d: Draft) -> None:
     p = d.packets
     ways = FlowKeys()
     ways.feed(p)
-    source = np.where(d.role == DATAGRAM, p.src_qpn, -1)
+    source = np.broadcast_to(np.full(1, -1, np.int64), len(p))
+    datagrams = d.role == DATAGRAM
+    if datagrams.any():
+        source = np.where(datagrams, p.src_qpn.astype(np.int64), -1)
     found = senders(p.flow, source, p.time_ns, ways.names(), d.analysis.connections)
     d.connection[:] = np.where(found < 0, -1, found >> 1)
     d.sender[:] = np.where(found < 0, -1, found & 1)
@@ -60,7 +63,8 @@ def _leave_out(d: Draft) -> None:
 
 def _management(d: Draft) -> None:
     """CM messages, and the connections that they made."""
-    d.role[(d.role == DATAGRAM) & np.isin(d.packets.dest_qpn, wire.MAD_QPNS)] = CM
+    datagrams = np.flatnonzero(d.role == DATAGRAM)
+    d.role[datagrams[np.isin(d.packets.dest_qpn[datagrams], wire.MAD_QPNS)]] = CM
     records = list(d.analysis.cm)
     rows = d.finder.rows(np.array([r.frame for r in records], np.int64))
     for record, row in zip(records, rows.tolist(), strict=True):
@@ -105,42 +109,45 @@ def _begin(d: Draft, space: int, raw: int) -> int:
 
 def _align(d: Draft, rows: Ints, begins: Ints) -> None:
     """Where the tracker started its PSNs again, follow it: its transfers have its PSNs."""
-    transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
-    if not transfers:
+    known = _acknowledged(d)
+    if not len(known):
         return
-    at = d.finder.rows(np.array([t.first_frame for t in transfers], np.int64))
-    known_psn = np.array([t.first_psn for t in transfers], np.int64)
-    space = np.array([t.connection.id * 2 + t.side for t in transfers], np.int64)
+    at = d.finder.rows(d.transfers.numbers("first_frame")[known])
+    known_psn, space = d.transfers.numbers("first_psn")[known], d.transfers.ways[known]
     good = (at >= 0) & (d.space[at] == space)
     at, known_psn = at[good], known_psn[good]
     off = (known_psn - d.psn[at] + HALF) // MODULO * MODULO
     if not off.any():
         return
     offset = np.zeros(len(d.packets), np.int64)
-    known = np.zeros(len(d.packets), np.bool_)
-    offset[at], known[at] = off, True
-    offset, known = offset[rows], known[rows]
-    place = np.where(known, np.arange(len(rows)), -1)
+    is_known = np.zeros(len(d.packets), np.bool_)
+    offset[at], is_known[at] = off, True
+    offset, is_known = offset[rows], is_known[rows]
+    place = np.where(is_known, np.arange(len(rows)), -1)
     run = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(rows)]))
     last = np.maximum.accumulate(place)
     first = np.full(len(begins), -1, np.int64)
-    hits = np.flatnonzero(known)
+    hits = np.flatnonzero(is_known)
     first[run[hits[::-1]]] = hits[::-1]
     last = np.where(last >= begins[run], last, first[run])
     d.psn[rows] += np.where(last >= 0, offset[last], 0)
 
 
+def _acknowledged(d: Draft) -> Ints:
+    """The places of transfers of connections; datagrams are known by their frames."""
+    is_ud = np.array([c.transport == "UD" for c in d.analysis.connections], np.bool_)
+    return np.flatnonzero(~is_ud[d.transfers.numbers("connection.id")])
+
+
 def _find_transfers(d: Draft) -> None:
     """The transfer that contains each packet's PSN. Where PSNs start again, rows and transfers are split."""
-    transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
-    if not transfers:
+    known = _acknowledged(d)
+    if not len(known):
         return
-    space = np.array([t.connection.id * 2 + t.side for t in transfers], np.int64)
-    first = np.array([t.first_psn for t in transfers], np.int64)
-    last = np.array([t.last_psn for t in transfers], np.int64)
-    number = np.array([t.id for t in transfers], np.int64)
-    seen = d.finder.rows(np.array([t.first_frame for t in transfers], np.int64))
-    order = np.lexsort((number, space))
+    names = ("first_psn", "last_psn", "id")
+    first, last, number = (d.transfers.numbers(name)[known] for name in names)
+    space, seen = d.transfers.ways[known], d.finder.rows(d.transfers.numbers("first_frame")[known])
+    order = stable_order(space)  # their numbers ascend
     space, first, last, number, seen = (x[order] for x in (space, first, last, number, seen))
     again = np.zeros(len(space), np.bool_)
     again[1:] = (space[1:] == space[:-1]) & (first[1:] < first[:-1])

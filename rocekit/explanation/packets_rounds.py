@@ -119,8 +119,7 @@ def _counted_psn(d: Draft, rows: Ints) -> Ints:
     psn = d.psn[rows]
     reads = d.is_read[rows] & (d.transfer[rows] >= 0)
     if reads.any():
-        firsts = np.array([t.first_psn for t in d.analysis.transfers], np.int64)
-        psn[reads] = firsts[d.transfer[rows[reads]]]
+        psn[reads] = d.transfers.numbers("first_psn")[d.transfer[rows[reads]]]
     return psn
 
 

@@ -314,6 +314,11 @@ class Packets:
         return Packets(every, self._words, self.addresses, buffer, self._payload_at, lazy, self.wrappings)
 
     @property
+    def words(self) -> NDArray[np.uint32]:
+        """The BTH and the headers behind it: a row a packet."""
+        return self._words
+
+    @property
     def has_payload(self) -> bool:
         """Whether :meth:`payload` has the payloads' bytes."""
         return self._buffer is not None

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-import numpy as np
-
-from rocekit import wire
-from rocekit.correlate.time_split import recovery_ns
 from rocekit.errors import RocekitError, needs_extra
-from rocekit.explanation.packets import CAUSES, ROLES, PacketStories, packet_stories
+from rocekit.explanation.packets import packet_stories
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.files.outputs import STANDARD_OUTPUT, not_written
-from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
-from rocekit.packets.malformed import MALFORMED
-from rocekit.track.transfers import NOTHING
-from rocekit.wire.psn import MASK
+from rocekit.report.tables.packet_table import packets_table
+from rocekit.report.tables.transfer_table import transfers_table
 from rocekit.wire.text_table import safe_cell
 
 if TYPE_CHECKING:
@@ -34,18 +28,12 @@ if TYPE_CHECKING:
 
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
+    from rocekit.packets import Packets
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Transfer
 
 TABLES: Final = ("packets", "connections", "transfers", "findings")
 #: Formats and their file suffixes.
 FORMATS: Final = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
-
-#: Columns whose names in ``Packets`` have no unit.
-_RENAMED: Final = {"payload_length": "payload_bytes", "dma_length": "dma_bytes"}
-#: Columns for internal use only.
-_INNER: Final = frozenset({"has", "flow"})
-_BITS: Final = {name: homes[0][1].bits for name, homes in FIELD_HOMES.items()}
 
 
 def need_polars() -> Any:
@@ -61,58 +49,78 @@ def need_polars() -> Any:
     return polars
 
 
-def tables(analysis: Results, names: Iterable[str] = TABLES) -> dict[str, pl.DataFrame]:
+def tables(
+    analysis: Results, names: Iterable[str] = TABLES, packets: Packets | None = None
+) -> dict[str, pl.DataFrame]:
     """The tables of an analysis as polars data frames, by name.
+
+    Args:
+        packets: those of the analysis; None reads them again, if they are wanted.
 
     Raises:
         RocekitError: polars is not installed.
         ValueError: a name that is not in ``TABLES``, or an analysis without all its transfers.
     """
+    return dict(each_table(analysis, names, packets))
+
+
+def each_table(
+    analysis: Results, names: Iterable[str], packets: Packets | None = None
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """As ``tables``, one after the other."""
     need_polars()
-    makers: dict[str, Callable[[Results], pl.DataFrame]] = {
-        "packets": lambda a: packets_table(packet_stories(a)),
-        "connections": connections_table,
-        "transfers": transfers_table,
-        "findings": findings_table,
+    makers: dict[str, Callable[[], pl.DataFrame]] = {
+        "packets": lambda: packets_table(packet_stories(analysis, packets)),
+        "connections": lambda: connections_table(analysis),
+        "transfers": lambda: transfers_table(analysis.transfers, analysis),
+        "findings": lambda: findings_table(analysis),
     }
     unknown = [name for name in names if name not in makers]
     if unknown:
         raise ValueError(f"no table {', '.join(unknown)}: there are {', '.join(TABLES)}")
-    return {name: makers[name](analysis) for name in names}
+    return ((name, makers[name]()) for name in names)
 
 
 def write_table(table: pl.DataFrame, file: BinaryIO, kind: str, name: str | Path) -> None:
-    """Write a table as one of ``FORMATS``. CSV has no lists: there a list is JSON text.
+    """Write a table as one of ``FORMATS``; see ``start_table``."""
+    start_table(table, file, kind, name)()
+
+
+def start_table(table: pl.DataFrame, file: BinaryIO, kind: str, name: str | Path) -> Callable[[], None]:
+    """Begin to write a table as one of ``FORMATS``. CSV has no lists: there a list is JSON text.
 
     Args:
         file: open for writing; name: what errors call it.
 
-    Raises:
-        RocekitError: it cannot be written.
-        BrokenPipeError: the reader has gone.
+    Returns:
+        What waits until it is written. It raises RocekitError where it cannot be, and BrokenPipeError where
+        the reader has gone.
     """
     pl = need_polars()
-    try:
-        if name == STANDARD_OUTPUT:
-            # polars reports a closed pipe as an error of its own.
-            whole = BytesIO()
-            _interruptibly(lambda: _write(pl, table, whole, kind))
-            file.write(whole.getbuffer())
-        else:
-            _interruptibly(lambda: _write(pl, table, file, kind))
-        file.flush()
-    except OSError as error:
-        raise not_written(error, name) from None
-    except pl.exceptions.PolarsError as error:
-        # Some formats report a full disk as an error of polars.
-        raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
+    # polars reports a closed pipe as an error of its own.
+    whole = BytesIO() if name == STANDARD_OUTPUT else None
+    wait = _in_thread(lambda: _write(pl, table, file if whole is None else whole, kind))
+
+    def end() -> None:
+        try:
+            wait()
+            if whole is not None:
+                file.write(whole.getbuffer())
+            file.flush()
+        except OSError as error:
+            raise not_written(error, name) from None
+        except pl.exceptions.PolarsError as error:
+            # Some formats report a full disk as an error of polars.
+            raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
+
+    return end
 
 
-def _interruptibly(write: Callable[[], None]) -> None:
-    """Do it in a thread of its own, as polars hears no signals: Ctrl-C then ends the waiting.
+def _in_thread(write: Callable[[], None]) -> Callable[[], None]:
+    """Do it in a thread of its own, as polars hears no signals: Ctrl-C ends the waiting.
 
-    Raises:
-        Exception: what it raises.
+    Returns:
+        What waits for its end, and raises what it raised.
     """
     raised: list[BaseException] = []
 
@@ -124,14 +132,19 @@ def _interruptibly(write: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
-    for error in raised:
-        raise error
+
+    def wait() -> None:
+        thread.join()
+        for error in raised:
+            raise error
+
+    return wait
 
 
 def _write(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str) -> None:
     if kind == "parquet":
-        table.write_parquet(out)
+        # As small as at polars' own level, 3, and faster; other methods make half as much again.
+        table.write_parquet(out, compression="zstd", compression_level=1)
     elif kind == "arrow":
         table.write_ipc(out)
     elif kind == "jsonl":
@@ -154,106 +167,12 @@ def _safe_cells(column: pl.Series) -> pl.Series:
     return column.replace(changed) if changed else column
 
 
-# ---------------------------------------------------------------------- packets
-
-
-def packets_table(stories: PacketStories) -> pl.DataFrame:
-    """One row for each packet: its connection, transfer, role and cause, then its fields."""
-    pl = need_polars()
-    p = stories.packets
-    n = len(p)
-    texts = [*p.addresses, ""]
-    cause = stories.cause_row
-    columns: dict[str, Any] = {
-        "file": p.file,
-        "frame": p.frame,
-        "time_ns": p.time_ns,
-        "src": _names(pl, texts, p.src),
-        "dst": _names(pl, texts, p.dst),
-        "connection": _nullable(pl, stories.connection, stories.connection >= 0, pl.UInt32),
-        "sender": _names(pl, ["a", "b", None], stories.sender),
-        "transfer": _nullable(pl, stories.transfer, stories.transfer >= 0, pl.UInt32),
-        "role": _names(pl, ROLES, stories.role),
-        "unwrapped_psn": _nullable(pl, stories.psn, stories.psn >= 0, pl.Int64),
-        "round": _nullable(pl, stories.round, stories.round > 0, pl.UInt32),
-        "duplicate": stories.duplicate,
-        "cause": _names(pl, [None, *CAUSES[1:]], stories.cause),
-        "cause_file": _nullable(pl, p.file[cause] if n else cause, cause >= 0, pl.Int32),
-        "cause_frame": _nullable(pl, p.frame[cause] if n else cause, cause >= 0, pl.Int64),
-    }
-    for name in COLUMNS:
-        if name not in columns and name not in _INNER:
-            columns[_RENAMED.get(name, name)] = _field(pl, stories, name)
-    return pl.DataFrame(columns)
-
-
-def _field(pl: Any, stories: PacketStories, name: str) -> Any:
-    """A column of ``Packets``, null where the packet does not have the field."""
-    p = stories.packets
-    if name in FIELD_HOMES and name != "opcode":
-        bits = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
-        width = next(w for w in (8, 16, 32, 64) if w >= _BITS[name])
-        kind = pl.Boolean if _BITS[name] == 1 else getattr(pl, f"UInt{width}")
-        there = p.has & bits != 0
-        return _nullable(pl, p[name] if there.any() else p.has, there, kind)
-    values = p[name]
-    if name == "opcode":
-        known = [wire.OPCODES[v].name if v in wire.OPCODES else None for v in range(256)]
-        return _names(pl, [*known, None], values)
-    if name == "icrc_state":
-        return _names(pl, ICRC_STATES, values)
-    if name == "malformed":
-        return _names(pl, [MALFORMED.get(code) for code in range(max(MALFORMED) + 1)], values)
-    if name == "icrc":
-        return _nullable(pl, values, p.icrc_state != ICRC_UNCHECKED, pl.UInt32)
-    if name in ("vlan", "priority"):
-        return _nullable(pl, values, p.vlan >= 0, pl.UInt16)
-    if name == "vni":
-        return _nullable(pl, values, values >= 0, pl.UInt32)
-    if name == "encapsulation":
-        return _names(pl, [", ".join(wrapping.layers) or None for wrapping in p.wrappings], values)
-    if name == "udp_sport":
-        return _nullable(pl, values, p.roce_version == 2, pl.UInt16)
-    if name == "ip_id":
-        return _nullable(pl, values, p.ip_version == 4, pl.UInt16)
-    if name == "flow_label":
-        return _nullable(pl, values, p.ip_version == 6, pl.UInt32)
-    return values
-
-
-def _names(pl: Any, names: Sequence[str | None], codes: np.ndarray) -> Any:
-    """A column of texts by their numbers; −1 is the last of ``names``."""
-    if not len(codes):
-        return pl.Series(dtype=pl.Categorical)
-    # Only the names that occur are categories, in the order in which they do.
-    first = np.full(len(names), len(codes), np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
-    place = np.empty(len(names), np.uint32)
-    place[order] = np.arange(len(order), dtype=np.uint32)
-    words = pl.Series([names[code] for code in order.tolist()], dtype=pl.String).cast(pl.Categorical)
-    return words.gather(pl.Series(place[codes]))
-
-
-def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any:
-    """A column with nulls where ``there`` is false."""
-    if not there.any():
-        return pl.Series([None], dtype=dtype).new_from_index(0, len(there))
-    if there.all():
-        return pl.Series(values=values).cast(dtype)
-    series = pl.Series(values=np.where(there, values, 0))
-    return series.cast(dtype).set(pl.Series(~there), None)
-
-
-# ---------------------------------------------------------------------- records
-
-
 def frame_of(kind: str, records: Sequence[Any], analysis: Results | None) -> pl.DataFrame:
     """Some records of an analysis as a data frame: ``connections``, ``transfers``, ``findings`` or ``cm``."""
     if kind == "connections":
         return _table(_CONNECTION, records)
     if kind == "transfers":
-        return _transfers(records, analysis)
+        return transfers_table(records, analysis)
     several = analysis is not None and analysis.capture.several
     if kind == "findings":
         return _findings(records, several)
@@ -265,32 +184,6 @@ def frame_of(kind: str, records: Sequence[Any], analysis: Results | None) -> pl.
 def connections_table(analysis: Results) -> pl.DataFrame:
     """One row for each connection."""
     return _table(_CONNECTION, analysis.connections)
-
-
-def transfers_table(analysis: Results) -> pl.DataFrame:
-    """One row for each transfer, with its work request, completion, and times."""
-    return _transfers(analysis.transfers, analysis)
-
-
-def _transfers(transfers: Sequence[Transfer], analysis: Results | None) -> pl.DataFrame:
-    """The table of transfers, with the times of ``correlate.timing`` as columns."""
-    pl = need_polars()
-    journal = None if analysis is None else analysis.journal
-    ahead = {} if journal is None else {host: clock.offset_ns for host, clock in journal.clocks.items()}
-    table = _table(_TRANSFER, transfers)
-    off = [0 if not ahead or t.wr is None else ahead.get(t.wr.qp.host, 0) for t in transfers]
-    own_clock = pl.Series(off, dtype=pl.Int64)
-    first, last = pl.col("first_ns"), pl.col("last_ns")
-    posted, polled = pl.col("wr_posted_ns") - own_clock, pl.col("wc_polled_ns") - own_clock
-    end = pl.coalesce("acked_ns", "last_ns")
-    return table.with_columns(
-        software_ns=first - posted,
-        sending_ns=pl.max_horizontal(last - first, 0),
-        wire_ns=end - first,
-        recovery_ns=pl.Series([recovery_ns(t) if t.events else 0 for t in transfers], dtype=pl.Int64),
-        completion_ns=polled - end,
-        total_ns=polled - posted,
-    )
 
 
 def findings_table(analysis: Results) -> pl.DataFrame:
@@ -331,14 +224,6 @@ def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
 _attribute = attrgetter
 
 
-def _wr(name: str) -> Callable[[Transfer], Any]:
-    return lambda t: None if t.wr is None else getattr(t.wr, name)
-
-
-def _wc(name: str) -> Callable[[Transfer], Any]:
-    return lambda t: None if t.wc is None else getattr(t.wc, name)
-
-
 def _connection_end(side: int, what: str) -> Callable[[Connection], Any]:
     return lambda c: c.end(side)[what]
 
@@ -349,13 +234,6 @@ def _application(connection: Connection) -> str | None:
 
 def _number(frame: int) -> int:
     return frame & FRAME_MASK
-
-
-def _missing(t: Transfer) -> int:
-    # Nearly all transfers have none, and to ask how many costs more than all else.
-    if t.missing is NOTHING and t.responses_missing is NOTHING:
-        return 0
-    return len(t.missing) + len(t.responses_missing)
 
 
 _CONNECTION: Final[_Columns] = {
@@ -378,44 +256,6 @@ _CONNECTION: Final[_Columns] = {
         )
     },
     "bad_icrc_packets": ("UInt64", _attribute("bad_icrc_count")),
-}
-_TRANSFER: Final[_Columns] = {
-    "id": ("UInt32", _attribute("id")),
-    "connection": ("UInt32", _attribute("connection.id")),
-    "transport": ("String", _attribute("connection.transport")),
-    "requester_ip": ("String", lambda t: t.connection.ips[t.side]),
-    "requester_qpn": ("UInt32", lambda t: t.connection.qpns[t.side]),
-    "responder_ip": ("String", lambda t: t.connection.ips[1 - t.side]),
-    "responder_qpn": ("UInt32", lambda t: t.connection.qpns[1 - t.side]),
-    "operation": ("String", _attribute("operation")),
-    "status": ("String", _attribute("status")),
-    "bytes": ("UInt64", _attribute("bytes")),
-    "packets": ("UInt32", _attribute("packets")),
-    "first_psn": ("UInt32", lambda t: t.first_psn & MASK),
-    "last_psn": ("UInt32", lambda t: t.last_psn & MASK),
-    "immediate": ("UInt32", _attribute("immediate")),
-    "invalidate_rkey": ("UInt32", _attribute("invalidate_rkey")),
-    "remote_va": ("UInt64", _attribute("remote_va")),
-    "rkey": ("UInt32", _attribute("rkey")),
-    "first_ns": ("Int64", _attribute("first_ns")),
-    "last_ns": ("Int64", _attribute("last_ns")),
-    "acked_ns": ("Int64", _attribute("acked_ns")),
-    **{
-        name: ("UInt32", _attribute(name))
-        for name in ("retransmitted_packets", "naks", "rnr_naks", "timeouts", "duplicates")
-    },
-    "missing_packets": ("UInt32", _missing),
-    "wr_id": ("UInt64", _wr("wr_id")),
-    "wr_opcode": ("String", _wr("opcode")),
-    "wr_posted_ns": ("Int64", _wr("posted_ns")),
-    "wr_matched_by": ("String", _wr("matched_by")),
-    "wc_status": ("String", _wc("status")),
-    "wc_polled_ns": ("Int64", _wc("polled_ns")),
-    "first_file": ("UInt32", lambda t: t.first_frame >> FRAME_BITS),
-    "first_frame": ("Int64", lambda t: t.first_frame & FRAME_MASK),
-    "last_file": ("UInt32", lambda t: t.last_frame >> FRAME_BITS),
-    "last_frame": ("Int64", lambda t: t.last_frame & FRAME_MASK),
-    "acked_frame": ("Int64", lambda t: None if t.acked_frame is None else t.acked_frame & FRAME_MASK),
 }
 
 

@@ -95,8 +95,10 @@ class CapturedPackets(Packets):
             RocekitError: polars is not installed.
             ValueError: the analysis did not keep all transfers.
         """
-        from rocekit.report.export import packets_table
+        from rocekit.report.export import need_polars
+        from rocekit.report.tables.packet_table import packets_table
 
+        need_polars()
         stories = packet_stories(self._analysis)
         rows = stories.rows_of(self["frame"] + (self["file"].astype(np.int64) << FRAME_BITS))
         return packets_table(stories)[rows[rows >= 0].tolist()]

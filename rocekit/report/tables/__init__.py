@@ -1,0 +1,1 @@
+"""Tables of `rocekit export` that are made by columns: packets and transfers."""

@@ -69,7 +69,7 @@ class Correlation:
         more = len(gaps) - SHOWN_GAPS
         filters = {(host, how): None for (host, _), how in self.programs.filters.items()}
         words = [f"the journal of {host} is filtered: {how}" for host, how in filters]
-        words += map(str, [*self.programs.files_missing, *gaps[:SHOWN_GAPS]])
+        words += map(str, [*self.programs.files_missing, *self.programs.unfinished, *gaps[:SHOWN_GAPS]])
         return [*words, f"… and records of {plural(more, 'more queue')}"] if more > 0 else words
 
     @property
@@ -103,6 +103,7 @@ class Correlation:
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
             "files_missing": [str(missing) for missing in self.programs.files_missing],
+            "unfinished": [recording.to_dict() for recording in self.programs.unfinished],
             "filters": sorted(set(self.programs.filters.values())),
             "lost": [gap.to_dict() for gap in self.programs.gaps if not gap.filtered],
             "filtered": [gap.to_dict() for gap in self.programs.gaps if gap.filtered],

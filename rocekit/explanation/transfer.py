@@ -250,7 +250,11 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
             if wr.wc is None and wr.implied_by is not None:
                 notes.append(f"unsignaled: WC {wr.implied_by.wr_id} implies its completion")
             elif wr.wc is None:
-                notes.append("its completion was not polled")
+                notes.append(
+                    "its completion was not polled"
+                    if wr.qp.is_whole
+                    else "its completion was not polled, or is among what the journal lacks"
+                )
             clock = analysis.journal.clocks.get(wr.qp.host)
             if clock is not None and clock.offset_ns:
                 bounds = [b for b in (clock.low_ns, clock.high_ns) if b is not None]

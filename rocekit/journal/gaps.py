@@ -1,11 +1,11 @@
-"""What a journal lacks, as the recorder counted it: what had no room, and what its filter left out."""
+"""What a journal lacks: what had no room, what its filter left out, files that are not here, and its end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.wire.words import plural
+from rocekit.wire.words import moment, plural
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
@@ -16,6 +16,9 @@ _KINDS: Final = {
     "completions": "completion",
     "others": "other record",
 }
+#: States of a recorder: of a program that it starts, or is attached to.
+_BEGIN: Final = ("started", "attached")
+_END: Final = ("ended", "detached")
 
 
 @dataclass(slots=True)
@@ -100,6 +103,46 @@ def files_missing(journal: Journal) -> list[MissingFiles]:
         if min(here) > 1 or between:
             found.append(MissingFiles(host, min(here), between))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A recording whose end is not in the journal.
+
+    Attributes:
+        pid: of the recorded program.
+        until_ns: the time of the last line of its host.
+    """
+
+    host: str
+    pid: int
+    until_ns: int
+
+    def __str__(self) -> str:
+        return (
+            f"the journal of process {self.pid} on {self.host} has no end: its recorder was killed or still "
+            f"runs, or the end is cut off; what came after {moment(self.until_ns)} is not in it"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"host": self.host, "pid": self.pid, "until_ns": self.until_ns}
+
+
+def unfinished_in(journal: Journal) -> list[Unfinished]:
+    """The recordings that began and did not end."""
+    open_: dict[tuple[str, int], None] = {}
+    for event in journal.of("recording"):
+        if event["state"] in _BEGIN:
+            open_[event.host, event.pid] = None
+        elif event["state"] in _END:
+            open_.pop((event.host, event.pid), None)
+    if not open_:
+        return []
+    last: dict[str, int] = {}
+    for event in journal:
+        last[event.host] = max(last.get(event.host, event.time_ns), event.time_ns)
+    return [Unfinished(host, pid, last[host]) for host, pid in open_]
 
 
 def since_ns(event: JournalEvent) -> int:

@@ -10,7 +10,16 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.journal.gaps import Gap, MissingFiles, files_missing, filters_in, gaps_in, since_ns
+from rocekit.journal.gaps import (
+    Gap,
+    MissingFiles,
+    Unfinished,
+    files_missing,
+    filters_in,
+    gaps_in,
+    since_ns,
+    unfinished_in,
+)
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
@@ -194,6 +203,7 @@ class JournalQp:
         filtered: whether only some of its work requests are in the journal, because that was asked for.
         lossy_ns: since when records of it are missing; None where none is. From then on a completion
             belongs to the work request with its wr_id, and only if no other work request has the same.
+        ends: whether the recording that it is of came to its end.
         span_ns: the times of its first and last event.
     """
 
@@ -211,6 +221,7 @@ class JournalQp:
     found: bool = False
     filtered: bool = False
     lossy_ns: int | None = None
+    ends: bool = True
     span_ns: tuple[int, int] | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_ids: Counter[int] = field(default_factory=Counter)  # how many of them have each wr_id
@@ -222,6 +233,11 @@ class JournalQp:
 
     def __str__(self) -> str:
         return f"{self.device} QP {self.qpn:#x} on {self.host}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what the journal does not have of it did not happen."""
+        return self.ends and not self.filtered and self.lossy_ns is None
 
     def complete(self, event: JournalEvent) -> None:
         """Assign a polled completion to its work request."""
@@ -302,7 +318,7 @@ class Programs:
         qps: in order of first mention.
         cm_events: rdma_cm events.
         filters: what was left out as was asked for, by process, in the recorder's options.
-        gaps: what the journal lacks; files_missing: the same of whole files.
+        gaps: what the journal lacks; files_missing: the same of whole files; unfinished: of ends.
         regions: memory registrations.
         asynchronous: asynchronous events.
     """
@@ -312,6 +328,7 @@ class Programs:
     filters: dict[tuple[str, int], str] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     files_missing: list[MissingFiles] = field(default_factory=list)
+    unfinished: list[Unfinished] = field(default_factory=list)
     regions: list[JournalEvent] = field(default_factory=list)
     asynchronous: list[JournalEvent] = field(default_factory=list)
 
@@ -324,8 +341,12 @@ class Programs:
 def read_programs(journal: Journal) -> Programs:
     """Sort a journal's events by QP."""
     programs = Programs(
-        filters=filters_in(journal), gaps=gaps_in(journal), files_missing=files_missing(journal)
+        filters=filters_in(journal),
+        gaps=gaps_in(journal),
+        files_missing=files_missing(journal),
+        unfinished=unfinished_in(journal),
     )
+    without_end = {recording.host for recording in programs.unfinished}
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
     holed = {missing.host for missing in programs.files_missing if missing.between}
@@ -349,6 +370,7 @@ def read_programs(journal: Journal) -> Programs:
         if qp is None or name == "qp_created":
             qp = current[key] = JournalQp(event.host, *event.qp)
             qp.addresses = addresses.get((event.host, qp.device), ())
+            qp.ends = event.host not in without_end
             if event.host in holed or (event.host in late and (event.restated or name != "qp_created")):
                 qp.lossy_ns = event.time_ns  # it may have posted what is in files that are not here
             if (event.host, event.pid) in attached and name != "qp_created":

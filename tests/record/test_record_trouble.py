@@ -6,6 +6,7 @@ The programs are those of ``stub/program.c``, as in ``test_record.py``.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import struct
@@ -38,6 +39,45 @@ def test_a_killed_program_s_journal_holds_everything_until_then(program: Path, t
     assert sends(ran) == list(range(100))
     assert ran.of("recording")[-1]["signal"] == "SIGKILL"
     assert ran.journal.problems == []
+
+
+def test_a_journal_whose_recorder_was_killed_says_that_it_has_no_end(program: Path, tmp_path: Path) -> None:
+    whole = run(program, tmp_path, "killed")
+    assert read_programs(whole.journal).unfinished == []
+    path = tmp_path / "cut.journal.jsonl"
+    with subprocess.Popen([*recorder(path), str(program), "paced", "1000", "1000"]) as process:
+        while not path.exists() or '"wr_posted"' not in path.read_text():
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+    programs = read_programs(read_journal(path))
+    (cut,) = programs.unfinished
+    assert str(cut.pid) in children
+    assert "has no end: its recorder was killed or still runs" in str(cut)
+    assert not any(qp.is_whole for qp in programs.qps)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_a_journal_without_its_end_does_not_have_may_have_happened(tmp_path: Path, ends: bool) -> None:
+    capture = tmp_path / "x.pcap"
+    shutil.copy(PCAPS / "blast-sr-loss.pcap", capture)
+    lines = (PCAPS / "blast-sr-loss.client.journal.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    about = {key: first[key] for key in ("time_ns", "host", "pid", "clock")} | {"event": "recording"}
+    lines.insert(0, json.dumps(about | {"state": "started"}))
+    lines = [line for line in lines if '"event":"wc_polled"' not in line.replace(" ", "")]
+    if ends:
+        lines.append(json.dumps(about | {"state": "ended"}))
+    (tmp_path / "x.journal.jsonl").write_text("\n".join(lines) + "\n")
+    analysis = rocekit.analyze(capture)
+    assert ("has no end" in summary(analysis)) is not ends
+    assert [cut["pid"] for cut in analysis.to_dict()["journal"]["unfinished"]] == [first["pid"]] * (not ends)
+    transfer = next(t for t in analysis.transfers if t.wr is not None)
+    told = str(rocekit.explain(transfer, analysis))
+    assert "its completion was not polled" in told
+    assert ("or is among what the journal lacks" in told) is not ends
 
 
 def test_a_crash_while_posting_shows_what_was_being_posted(program: Path, tmp_path: Path) -> None:

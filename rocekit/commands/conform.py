@@ -123,20 +123,27 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
     from rocekit.conform import records
     from rocekit.conform.random_drills import Difference, explore
 
+    def noted(difference: Difference) -> str:
+        return f"{difference.drill.text}# {difference.signature}\n# {difference.verdict.words()}\n"
+
     def found(difference: Difference) -> None:
         say(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
         if save is None:
             click.echo(difference.drill.text)
         else:
-            records.saved(difference.drill.text, save)
+            records.saved(noted(difference), save)
+
+    def again(difference: Difference) -> None:
+        if save is not None:
+            records.saved(noted(difference), save / "again")
 
     with bench_of(**bench) as made, TemporaryDirectory(prefix="rocekit-drills-") as kept:
         # Else hypothesis leaves a folder of its own where the command is called.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", kept)
-        result = explore(made, seed, runs, found=found)
+        result = explore(made, seed, runs, found=found, again=again)
         say(
             f"{made.device.name}: {'stopped after ' * result.stopped}{result.drills} random drills, "
-            f"{result.packets} packets: "
+            f"{result.exchanges} exchanges, {result.packets} packets: "
             f"{result.agreed} as the model, {result.inconclusive} not judged in time, "
             f"{len(result.differences)} kinds of differences"
         )

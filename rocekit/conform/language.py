@@ -197,10 +197,11 @@ def _flag(value: Value, key: str) -> bool:
 def _steps(value: Value, setup: DeviceSetup) -> tuple[DrillStep, ...]:
     if not isinstance(value.content, list) or not value.content:
         raise value.wrong("steps is a list, one step a line: - send: {…}")
-    return tuple(_step(item, setup) for item in value.content)
+    return tuple(read_step(item, setup) for item in value.content)
 
 
-def _step(value: Value, setup: DeviceSetup) -> DrillStep:
+def read_step(value: Value, setup: DeviceSetup) -> DrillStep:
+    """One step of a drill; errors as of :func:`read_drill`."""
     content = value.content if isinstance(value.content, dict) else {}
     known = (*_READERS, *_PROGRAM)
     kinds = [key for key in content if key in known]

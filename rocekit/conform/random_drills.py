@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocekit.conform.bench import Bench
 from rocekit.conform.drill import Drill
-from rocekit.conform.random_moves import (
-    REQUESTS,
-    Move,
-    PostMove,
-    ReceiveMove,
-    RequestMove,
-    drill_of,
-)
+from rocekit.conform.random_model import RandomDrill, drill_of
+from rocekit.conform.random_moves import Move, sequences
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
-from rocekit.errors import needs_extra
 
 #: How many drills shrinking one difference plays at most: on a device each takes its time.
 _MOST_SHRINKING: Final = 80
@@ -28,9 +22,10 @@ _TOLD: Final = r"[A-Z]{2,}_\w+|NAK \w+|RNR|(?<=syndrome )ACK|(?<=syndrome: )ACK|
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A shortest drill that a device does not keep.
+    """A drill that a device does not keep, the shortest of its kind or one as it was drawn.
 
     Attributes:
+        signature: its kind: the exchange, what was to come in it, and what came.
         broken: what breaks the specification whatever the model says; "" where model and device differ.
     """
 
@@ -45,21 +40,24 @@ class RandomRun:
     """What came of random drills.
 
     Attributes:
-        drills, packets: how many were played, and the packets of them; without those that shrinking played.
+        drills, exchanges, packets: how many were played; without those that shrinking played. An exchange is
+            one request, of the packet side or of the device's program, with all that answers it.
         shrinking: how many drills shrinking played.
-        agreed, inconclusive: how many ended as with the model, and how many could not be judged in time.
+        agreed, inconclusive: how many drills ended as with the model; how many could not be judged in time.
         stopped: whether the user ended the search.
-        repeated: how many drills differed as one before them did, by signature.
+        differences: the shortest drill of each kind.
+        repeated: how many more drills differed as one before them did, by kind.
     """
 
     drills: int = 0
+    exchanges: int = 0
     packets: int = 0
     shrinking: int = 0
     agreed: int = 0
     inconclusive: int = 0
     stopped: bool = False
     differences: list[Difference] = field(default_factory=list)
-    repeated: dict[str, int] = field(default_factory=dict)
+    repeated: Counter[str] = field(default_factory=Counter)
 
 
 class _DiffersError(Exception):
@@ -68,33 +66,8 @@ class _DiffersError(Exception):
         self.difference = difference
 
 
-def _strategies() -> Any:
-    try:
-        from hypothesis import strategies as st
-    except ImportError:
-        raise needs_extra("random drills need", "hypothesis", "conform") from None
-
-    request = st.builds(
-        RequestMove,
-        st.sampled_from(REQUESTS),
-        st.sampled_from((0, 0, 0, 0, 0, -1, -2, 1, 3)),
-        st.sampled_from((64, 1, 7, 256, 300, 513)),
-        st.sampled_from((0, 8, 128, 250)),
-        st.sampled_from((False, False, False, False, False, False, True)),
-        st.sampled_from((False, False, False, False, False, False, True)),
-    )
-    post = st.builds(
-        PostMove,
-        st.sampled_from(("SEND", "RDMA_WRITE", "RDMA_READ")),
-        st.sampled_from((64, 1, 256, 257, 700)),
-        st.sampled_from(("ack", "ack", "ack", "sequence", "rnr", "rnr_last", "NAK remote_access_error")),
-    )
-    receive = st.builds(ReceiveMove, st.sampled_from((1024, 64, 8)))
-    return st.lists(st.one_of(request, request, receive, post), min_size=1, max_size=12)
-
-
-def signature(drill: Drill, verdict: Verdict) -> str:
-    """What differs, without the numbers: alike differences have the same."""
+def signature(made: RandomDrill, verdict: Verdict) -> str:
+    """The kind of a difference: alike differences have the same."""
 
     def words(text: str) -> str:
         found = re.findall(_TOLD, text)
@@ -103,71 +76,99 @@ def signature(drill: Drill, verdict: Verdict) -> str:
     # A reason behind the packet says which field differs, and again what was expected.
     came, _, reason = verdict.came.partition(": ")
     field = re.match(r"its (\w+) is", reason)
-    kind = verdict.step.partition(":")[0]
-    told = f"{kind} {words(verdict.expected)}: {words(came) or 'other'}"
+    where, silent = made.at(verdict)
+    wanted = "nothing" if silent else f"{verdict.step.partition(':')[0]} {words(verdict.expected)}"
+    told = f"{where}: {wanted}: {words(came) or 'other'}"
+    if silent:
+        return told
     return f"{told} ({field[1]})" if field and field[1] != "syndrome" else told
 
 
+class _Search:
+    """Judges sequences of moves: in the search, and again and again where hypothesis shrinks one."""
+
+    def __init__(self, bench: Bench, again: Callable[[Difference], None]) -> None:
+        self.result = RandomRun()
+        self.seen: set[str] = set()
+        self._bench, self._again = bench, again
+        self._shrunk: dict[str, Difference] = {}
+        self._tries = 0
+
+    def begin(self) -> None:
+        """Search on."""
+        self._shrunk.clear()
+        self._tries = 0
+
+    def judge(self, drawn: list[Move]) -> None:
+        """Raises :class:`_DiffersError` for a difference of a kind not seen before."""
+        difference = self._difference_of(drawn)
+        if difference is not None:
+            raise _DiffersError(difference)  # in one place, by which hypothesis knows a failure again
+
+    def _difference_of(self, drawn: list[Move]) -> Difference | None:
+        key = repr(drawn)
+        if key in self._shrunk:
+            return self._shrunk[key]
+        searching = not self._shrunk
+        if searching:
+            self.result.drills += 1
+        elif self._tries >= _MOST_SHRINKING:
+            return None
+        else:
+            self._tries += 1
+            self.result.shrinking += 1
+        found = self._play(drawn, searching)
+        if found is None:
+            return None
+        if found.signature not in self.seen:
+            self._shrunk[key] = found
+            return found
+        if searching:
+            self.result.repeated[found.signature] += 1
+            self._again(found)
+        return None
+
+    def _play(self, drawn: list[Move], searching: bool) -> Difference | None:
+        """What differs, if anything does."""
+        made = drill_of(drawn)
+        if made.broken:
+            words = re.sub(r"\d+", "n", made.broken[0])
+            failed = Verdict(FAIL, came=made.broken[0])
+            return Difference(f"model: {words}", made.drill, failed, made.broken[0])
+        playing = self._bench.play(made.drill)
+        verdict = playing.verdict
+        if searching:
+            self.result.packets += len(playing.frames)
+            self.result.exchanges += made.played(verdict)
+            self.result.agreed += verdict.outcome == PASS
+            self.result.inconclusive += verdict.outcome == INCONCLUSIVE
+        if verdict.outcome != FAIL:
+            return None
+        return Difference(signature(made, verdict), made.drill, verdict)
+
+
 def explore(
-    bench: Bench, seed: int, runs: int, *, found: Callable[[Difference], None] = lambda difference: None
+    bench: Bench,
+    seed: int,
+    runs: int,
+    *,
+    found: Callable[[Difference], None] = lambda difference: None,
+    again: Callable[[Difference], None] = lambda difference: None,
 ) -> RandomRun:
     """Play random drills, ``runs`` or until an interrupt; shrink each difference of a kind not seen before.
+
+    Args:
+        found: called with the shortest drill of each kind; again: with the others as they were drawn.
 
     Raises:
         RocekitError: hypothesis is missing, or the bench failed.
     """
-    moves = _strategies()
+    moves = sequences()
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
-    result = RandomRun()
-    seen: set[str] = set()
-    shrunk: dict[str, Difference] = {}
-    tries = 0
-
-    def play(drawn: list[Move]) -> Difference | None:
-        """What differs, if anything does."""
-        drill, broken = drill_of(drawn)
-        if broken:
-            words = re.sub(r"\d+", "n", broken[0])
-            return Difference(f"model: {words}", drill, Verdict(FAIL, came=broken[0]), broken[0])
-        playing = bench.play(drill)
-        outcome = playing.verdict.outcome
-        if not shrunk:
-            result.packets += len(playing.frames)
-            result.agreed += outcome == PASS
-            result.inconclusive += outcome == INCONCLUSIVE
-        return (
-            Difference(signature(drill, playing.verdict), drill, playing.verdict) if outcome == FAIL else None
-        )
-
-    def difference_of(drawn: list[Move]) -> Difference | None:
-        """What is new in how a sequence ends; counted as part of the search or of shrinking."""
-        nonlocal tries
-        if (key := repr(drawn)) in shrunk:
-            return shrunk[key]
-        searching = not shrunk
-        if searching:
-            result.drills += 1
-        elif tries >= _MOST_SHRINKING:
-            return None
-        else:
-            tries += 1
-            result.shrinking += 1
-        found = play(drawn)
-        if found is None or found.signature not in seen:
-            if found is not None:
-                shrunk[key] = found
-            return found
-        if searching:
-            result.repeated[found.signature] = result.repeated.get(found.signature, 0) + 1
-        return None
-
-    def judge(drawn: list[Move]) -> None:
-        difference = difference_of(drawn)
-        if difference is not None:
-            raise _DiffersError(difference)  # in one place, by which hypothesis knows a failure again
-
+    search = _Search(bench, again)
+    result = search.result
     attempt = 0
     while result.drills < runs:
         configured = settings(
@@ -180,14 +181,13 @@ def explore(
             print_blob=False,
         )
         begun = result.drills
-        shrunk.clear()
-        tries = 0
+        search.begin()
         try:
             drawing: Any = given(moves)
-            test: Any = configured(seeded(seed + attempt)(drawing(judge)))
+            test: Any = configured(seeded(seed + attempt)(drawing(search.judge)))
             test()
         except _DiffersError as differs:
-            seen.add(differs.difference.signature)
+            search.seen.add(differs.difference.signature)
             result.differences.append(differs.difference)
             found(differs.difference)
         except KeyboardInterrupt:
@@ -197,7 +197,7 @@ def explore(
             if type(error).__name__ not in ("Flaky", "FlakyFailure"):
                 raise
             # The device did not differ again: time decided. Counted, and left.
-            result.repeated["not seen again"] = result.repeated.get("not seen again", 0) + 1
+            result.repeated["not seen again"] += 1
         if result.drills == begun:
             break
         attempt += 1

@@ -74,8 +74,11 @@ class VerbsConformDevice(ConformDevice):
         else:
             lacks.add("listed_counters")
         self.features = frozenset(FEATURES) - lacks
-        self._stack = ExitStack()
+        # What the next drill may use again, and what each has for itself.
+        self._stack, self._own = ExitStack(), ExitStack()
         self._regions: dict[str, VerbsMemory] = {}
+        self._kept_for: tuple[Any, ...] | None = None
+        self._spent = False
         self._cm: VerbsCm | None = None
 
     def open(self, setup: dict[str, Any], peer_ip: str) -> dict[str, int]:
@@ -90,33 +93,21 @@ class VerbsConformDevice(ConformDevice):
             raise RefusedError(str(error), errno=error.errno) from None
 
     def _open(self, setup: dict[str, Any], peer_ip: str) -> dict[str, int]:
-        verbs, stack = self._verbs, self._stack
+        verbs = self._verbs
         self._peer_ip, self._setup = peer_ip, setup
-        domains = {"main": self._opened.within(stack)}
-        main = self._main = domains["main"]
+        memory = setup["memory"]
+        # Regions, protection domains and the CQ cost most of what making them costs.
+        wanted = (memory, setup["transport"] == "UD", setup["srq"])
+        if self._kept_for != wanted:
+            self._give_back()
+            self._make_shared(setup)
+            self._kept_for = wanted
         names: dict[str, int] = {}
-        for name, region in setup["memory"].items():
-            domain = domains.get(region["domain"])
-            if domain is None:
-                domain = domains[region["domain"]] = self._opened.within(stack)
-            made = VerbsMemory(domain, region["length"], domain.access(region["access"]))
-            made.write(0, bytes.fromhex(region["content"]))
-            self._regions[name] = made
+        for name, made in self._regions.items():
+            made.write(0, bytes.fromhex(memory[name]["content"]).ljust(made.length, b"\0"))
             facts = {"addr": made.addr, "length": made.length, "lkey": made.lkey, "rkey": made.rkey}
             names |= facts if name == "main" else {f"{name}.{key}": value for key, value in facts.items()}
-        self._completions = Completions(
-            main,
-            min(_ENTRIES, main.max_cqe),
-            way="nonblocking",
-            extended=False,
-            timestamps=False,
-            datagrams=setup["transport"] == "UD",
-        )
-        self._srq: Any = None
-        if setup["srq"]:
-            wanted = verbs.srq.SrqInitAttr(verbs.srq.SrqAttr(max_wr=_DEPTH, max_sge=1))
-            self._srq = main.ask("create a shared receive queue", lambda: verbs.srq.SRQ(main.pd, wanted))
-            main.release(self._srq.close)
+        main = self._main
         capacity = verbs.qp.QPCap(
             max_send_wr=_DEPTH,
             max_recv_wr=0 if setup["srq"] else _DEPTH,
@@ -133,12 +124,37 @@ class VerbsConformDevice(ConformDevice):
             sq_sig_all=0,
         )
         self._qp = main.ask("create a QP", lambda: verbs.qp.QP(main.pd, init))
-        main.release(self._qp.close)
+        self._own.callback(main.quietly(self._qp.close))
         names["qpn"] = self._qp.qp_num
         path = ["INIT", "RTR", "RTS"]
         for state in path[: path.index(setup["state"]) + 1] if setup["state"] in path else ():
             self.modify(state=state, **self._attributes(state))
         return names
+
+    def _make_shared(self, setup: dict[str, Any]) -> None:
+        """Protection domains, regions, the CQ and a shared receive queue."""
+        verbs, stack = self._verbs, self._stack
+        domains = {"main": self._opened.within(stack)}
+        main = self._main = domains["main"]
+        for name, region in setup["memory"].items():
+            domain = domains.get(region["domain"])
+            if domain is None:
+                domain = domains[region["domain"]] = self._opened.within(stack)
+            self._regions[name] = VerbsMemory(domain, region["length"], domain.access(region["access"]))
+        self._completions = Completions(
+            main,
+            min(_ENTRIES, main.max_cqe),
+            way="nonblocking",
+            extended=False,
+            timestamps=False,
+            datagrams=setup["transport"] == "UD",
+        )
+        self._srq: Any = None
+        if setup["srq"]:
+            wanted = verbs.srq.SrqInitAttr(verbs.srq.SrqAttr(max_wr=_DEPTH, max_sge=1))
+            self._srq = main.ask("create a shared receive queue", lambda: verbs.srq.SRQ(main.pd, wanted))
+            main.release(self._srq.close)
+            self._spent = True  # receives of one drill would serve the next
 
     def _attributes(self, state: str) -> dict[str, Any]:
         """What a QP of the setup's transport needs to enter a state."""
@@ -265,6 +281,7 @@ class VerbsConformDevice(ConformDevice):
 
     def bind(self, region: str, offset: int, length: int, access: list[str]) -> int:
         verbs, memory, main = self._verbs, self._regions[region], self._main
+        self._spent = True
         enums, mr = verbs.enums, verbs.mr
         window = self._ask(
             lambda: main.ask("allocate a memory window", lambda: mr.MW(main.pd, enums.IBV_MW_TYPE_2))
@@ -309,6 +326,7 @@ class VerbsConformDevice(ConformDevice):
         self._ask(lambda: self._program().disconnect())
 
     def arm(self, *, solicited: bool = False) -> None:
+        self._spent = True
         self._completions.arm(solicited=solicited)
 
     def events(self) -> list[dict[str, Any]]:
@@ -317,19 +335,30 @@ class VerbsConformDevice(ConformDevice):
         return found if cm is None else found + list(self._ask(cm.events))
 
     def deregister(self, region: str) -> None:
+        self._spent = True
         self._ask(lambda: self._main.ask("deregister a region", self._regions[region].mr.close))
 
     def close(self) -> None:
         if self._cm is not None:
             self._cm.close()
             self._cm = None
+            self._spent = True
+        self._own.close()
+        if self._spent or self._kept_for is None:
+            self._give_back()
+        else:
+            while self._completions.poll(64):
+                pass  # of the QP that is gone
+
+    def _give_back(self) -> None:
+        """Take down what drills may share."""
+        self._kept_for, self._spent, self._regions = None, False, {}
         self._stack.close()
-        self._stack = ExitStack()
-        self._regions = {}
 
     def shut(self) -> None:
         """Give the device back."""
         self.close()
+        self._give_back()
         self._stay.close()
 
 

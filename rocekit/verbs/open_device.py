@@ -73,18 +73,22 @@ class OpenDevice:
             raise VerbsError(f"{self.name} cannot {what}: {why}", errno=code) from None
 
     def release(self, call: Callable[[], None]) -> None:
-        """Have something taken down when the endpoint closes.
+        """Have something taken down when the endpoint closes, quietly."""
+        self._resources.callback(self.quietly(call))
+
+    def quietly(self, call: Callable[[], None]) -> Callable[[], None]:
+        """The call that takes something down, without its refusals.
 
         If a device refuses this (it may be gone), it is left to the end of the process: the rest is taken
         down, and an earlier error is the one reported.
         """
         refusals = (VerbsError, self.pyverbs.pyverbs_error.PyverbsError)
 
-        def quietly() -> None:
+        def refused_or_done() -> None:
             with contextlib.suppress(*refusals):
                 call()
 
-        self._resources.callback(quietly)
+        return refused_or_done
 
     def access(self, names: Iterable[str]) -> int:
         """Access flags (``enum ibv_access_flags``)."""

@@ -9,12 +9,13 @@ from click.testing import CliRunner
 
 from rocekit.cli import rocekit
 from rocekit.conform.bench import Playing
-from rocekit.conform.language import read_drill
+from rocekit.conform.language import parse_drill, read_drill
 from rocekit.conform.orders import AwaitPacket, BenchReply, Command
-from rocekit.conform.random_drills import explore
-from rocekit.conform.random_moves import Move, PostMove, ReceiveMove, RequestMove, drill_of
+from rocekit.conform.random_drills import Difference, explore, signature
+from rocekit.conform.random_model import drill_of
+from rocekit.conform.random_moves import Move, PostMove, ReceiveMove, RequestMove
 from rocekit.conform.soft_bench import SoftBench
-from rocekit.conform.verdict import PASS
+from rocekit.conform.verdict import FAIL, PASS, Verdict
 
 
 class DeafBench(SoftBench):
@@ -48,14 +49,83 @@ def test_the_same_seed_gives_the_same_drills() -> None:
     assert (first.drills, first.packets) == (second.drills, second.packets)
 
 
+MOVES: list[Move] = [
+    ReceiveMove(64),
+    RequestMove("SEND_ONLY", size=8),
+    RequestMove("RDMA_WRITE_ONLY", ahead=1),
+    PostMove("SEND"),
+    RequestMove("RDMA_WRITE_FIRST", size=300),
+    PostMove("RDMA_READ", size=300),
+    RequestMove("FETCH_ADD"),
+    PostMove("ATOMIC_CMP_AND_SWP"),
+]
+
+
 def test_moves_make_a_drill_that_says_what_must_come() -> None:
-    receive, send = ReceiveMove(64), RequestMove("SEND_ONLY", size=8)
-    moves: list[Move] = [receive, send, RequestMove("RDMA_WRITE_ONLY", ahead=1), PostMove("SEND")]
-    drill, broken = drill_of(moves)
-    assert broken == []
-    assert "expect: {op: RC_ACKNOWLEDGE, psn: 1, syndrome: NAK psn_sequence_error, msn: 1}" in drill.text
-    assert "completion: {wr_id: 1, status: SUCCESS, byte_len: 8}" in drill.text
-    assert SoftBench().play(drill).verdict.outcome == PASS
+    made = drill_of(MOVES)
+    assert made.broken == ()
+    text = made.drill.text
+    assert "expect: {op: RC_ACKNOWLEDGE, psn: 1, syndrome: NAK psn_sequence_error, msn: 1}" in text
+    assert "completion: {wr_id: 1, status: SUCCESS, byte_len: 8}" in text
+    assert SoftBench().play(made.drill).verdict.outcome == PASS
+
+
+def test_the_drill_is_the_one_that_its_text_says() -> None:
+    made = drill_of(MOVES).drill
+    read = parse_drill(made.text, "random")
+    assert [(step.line, step.text, step.within_ns) for step in made.steps] == [
+        (step.line, step.text, step.within_ns) for step in read.steps
+    ]
+    assert (made.setup, made.claim, made.needs) == (read.setup, read.claim, read.needs)
+    assert [frame.data for frame in SoftBench().play(made).frames] == [
+        frame.data for frame in SoftBench().play(read).frames
+    ]
+
+
+def test_a_request_with_all_that_answers_it_is_one_exchange() -> None:
+    made = drill_of(MOVES)
+    assert [exchange.words for exchange in made.exchanges] == [
+        "SEND",
+        "RDMA_WRITE ahead",
+        "post SEND ack",
+        "RDMA_WRITE behind sequence",
+        "post RDMA_READ ack",
+        "RDMA_WRITE",  # an atomic may not stand within a message: the LAST packet takes its place
+        "post ATOMIC_CMP_AND_SWP ack",
+    ]
+    assert made.played(Verdict(PASS)) == 7
+    assert made.played(Verdict(FAIL, line=made.exchanges[2].line)) == 3
+
+
+def test_what_a_right_requester_sends_fits_what_it_sent_before() -> None:
+    write: list[Move] = [RequestMove("RDMA_WRITE_FIRST", size=513), *[RequestMove("SEND_FIRST")] * 3]
+    ops = [line.split()[3].strip("{,") for line in drill_of(write).drill.text.splitlines() if "send:" in line]
+    assert ops == [
+        "RC_RDMA_WRITE_FIRST",
+        "RC_RDMA_WRITE_MIDDLE",
+        "RC_RDMA_WRITE_MIDDLE",
+        "RC_RDMA_WRITE_LAST",
+    ]
+
+
+def test_a_repeat_is_the_packet_that_was_sent_before() -> None:
+    made = drill_of([RequestMove("FETCH_ADD"), RequestMove("SEND_ONLY", ahead=-1)])
+    first, again = (line for line in made.drill.text.splitlines() if "send:" in line)
+    assert first == again
+
+
+def test_what_comes_though_nothing_should_belongs_to_the_silent_exchange_before() -> None:
+    made = drill_of([RequestMove("SEND_ONLY", bad_icrc=True), RequestMove("RDMA_WRITE_ONLY")])
+    came = "RC_ACKNOWLEDGE psn 0 (1000), syndrome NAK invalid_request (0x61), msn 0: its syndrome is"
+    differs = Verdict(FAIL, line=made.exchanges[1].line, step="expect: {}", expected="{}", came=came)
+    assert signature(made, differs) == "SEND bad ICRC: nothing: RC_ACKNOWLEDGE NAK invalid_request"
+
+
+def test_differences_of_a_kind_found_before_are_handed_on_as_they_were_drawn() -> None:
+    again: list[Difference] = []
+    result = explore(DeafBench(), 3, 60, again=again.append)
+    assert {one.signature for one in again} <= set(result.repeated)
+    assert len(again) == sum(n for name, n in result.repeated.items() if name != "not seen again")
 
 
 def test_the_command_saves_nothing_where_nothing_differs(tmp_path: Path) -> None:

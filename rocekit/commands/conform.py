@@ -33,7 +33,12 @@ from rocekit.commands.screen import say, show
 @click.option(
     "--runs", type=click.IntRange(min=1), default=200, show_default=True, help="How many, with --random."
 )
-@click.option("--save", type=FILE, metavar="FOLDER", help="With --random: where shrunk drills are written.")
+@click.option(
+    "--save",
+    type=FILE,
+    metavar="FOLDER",
+    help="With --random: where shrunk drills are written; the others that differ in FOLDER/again.",
+)
 @format_option
 @click.pass_context
 def command(
@@ -60,8 +65,9 @@ def command(
     that is known to fail.
 
     --random draws sequences of moves by hypothesis, plays each with a soft device as the model and then with
-    the device, and shrinks what differs to a shortest drill; status 1 if something differs. Ctrl-C ends the
-    search and says what came of it.
+    the device, and shrinks what differs to a shortest drill; status 1 if something differs that is not known
+    to. It counts exchanges: one request, of the packet side or of the device's program, with all that answers
+    it. Ctrl-C ends the search and says what came of it.
 
     \b
     Example:
@@ -79,8 +85,14 @@ def command(
     if seed is not None:
         if names:
             raise click.UsageError("--random draws its own drills: give no DRILL")
-        _explore(ctx, seed, runs, save, bench)
+        if listed or junit is not None or html is not None or failures is not None:
+            raise click.UsageError(
+                "--list, --junit, --html and --failures are for the suite, not for --random"
+            )
+        _explore(ctx, seed, runs, save, known, output, bench)
         return
+    if save is not None or ctx.get_parameter_source("runs") == click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("--runs and --save belong to --random")
     drills = suite(names)
     if listed:
         if output == "json":
@@ -116,21 +128,33 @@ def command(
     ctx.exit(1 if any(result.changed for result in results) else 0)
 
 
-def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench: dict[str, Any]) -> None:
+def _explore(
+    ctx: click.Context,
+    seed: int,
+    runs: int,
+    save: Path | None,
+    known: tuple[Path, ...],
+    output: str,
+    bench: dict[str, Any],
+) -> None:
     """``--random``."""
     from tempfile import TemporaryDirectory
 
     from rocekit.conform import records
+    from rocekit.conform.known import read_known
     from rocekit.conform.random_drills import Difference, explore
+
+    lists = read_known(known or None)
 
     def noted(difference: Difference) -> str:
         return f"{difference.drill.text}# {difference.signature}\n# {difference.verdict.words()}\n"
 
     def found(difference: Difference) -> None:
-        say(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
-        if save is None:
+        if output == "text":
+            say(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
+        if save is None and output == "text":
             click.echo(difference.drill.text)
-        else:
+        elif save is not None:
             records.saved(noted(difference), save)
 
     def again(difference: Difference) -> None:
@@ -140,13 +164,21 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
     with bench_of(**bench) as made, TemporaryDirectory(prefix="rocekit-drills-") as kept:
         # Else hypothesis leaves a folder of its own where the command is called.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", kept)
-        result = explore(made, seed, runs, found=found, again=again)
+        device = made.device.name
+        result = explore(
+            made, seed, runs, found=found, again=again, explained=lambda kind: lists.explained(device, kind)
+        )
+    if output == "json":
+        print_json({"device": device, "seed": seed, **result.to_dict()})
+    else:
         say(
-            f"{made.device.name}: {'stopped after ' * result.stopped}{result.drills} random drills, "
+            f"{device}: {'stopped after ' * result.stopped}{result.drills} random drills, "
             f"{result.exchanges} exchanges, {result.packets} packets: "
             f"{result.agreed} as the model, {result.inconclusive} not judged in time, "
-            f"{len(result.differences)} kinds of differences"
+            f"{len(result.differences)} new kinds of differences"
         )
         for signature, count in result.repeated.items():
             say(f"  {count} more: {signature}")
+        for signature, count in result.explained.items():
+            say(f"  {count} known: {signature}\n    {lists.explained(device, signature)}")
     ctx.exit(1 if result.differences else 0)

@@ -70,7 +70,7 @@ def bench_of(
         from rocekit.conform.agent import PORT, RemoteDevice
 
         host, _, port = agent.rpartition(":") if agent.count(":") == 1 else (agent, "", "")
-        if port and not port.isdigit():
+        if port and not (port.isdigit() and 0 < int(port[:6]) < 1 << 16):
             raise click.BadParameter(f"{port!r} is no port", param_hint="--agent")
         made: Any = RemoteDevice(host, int(port) if port else PORT)
     else:

@@ -47,6 +47,7 @@ class RandomRun:
         stopped: whether the user ended the search.
         differences: the shortest drill of each kind.
         repeated: how many more drills differed as one before them did, by kind.
+        explained: how many drills differed in a way that is known of the device, by kind.
     """
 
     drills: int = 0
@@ -58,6 +59,25 @@ class RandomRun:
     stopped: bool = False
     differences: list[Difference] = field(default_factory=list)
     repeated: Counter[str] = field(default_factory=Counter)
+    explained: Counter[str] = field(default_factory=Counter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "drills": self.drills,
+            "exchanges": self.exchanges,
+            "packets": self.packets,
+            "shrinking": self.shrinking,
+            "agreed": self.agreed,
+            "inconclusive": self.inconclusive,
+            "stopped": self.stopped,
+            "differences": [
+                {"kind": one.signature, "verdict": one.verdict.words(), "drill": one.drill.text}
+                for one in self.differences
+            ],
+            "repeated": dict(self.repeated),
+            "explained": dict(self.explained),
+        }
 
 
 class _DiffersError(Exception):
@@ -87,10 +107,12 @@ def signature(made: RandomDrill, verdict: Verdict) -> str:
 class _Search:
     """Judges sequences of moves: in the search, and again and again where hypothesis shrinks one."""
 
-    def __init__(self, bench: Bench, again: Callable[[Difference], None]) -> None:
+    def __init__(
+        self, bench: Bench, again: Callable[[Difference], None], explained: Callable[[str], str]
+    ) -> None:
         self.result = RandomRun()
         self.seen: set[str] = set()
-        self._bench, self._again = bench, again
+        self._bench, self._again, self._explained = bench, again, explained
         self._shrunk: dict[str, Difference] = {}
         self._tries = 0
 
@@ -120,11 +142,13 @@ class _Search:
         found = self._play(drawn, searching)
         if found is None:
             return None
-        if found.signature not in self.seen:
+        known = bool(self._explained(found.signature))
+        if not known and found.signature not in self.seen:
             self._shrunk[key] = found
             return found
         if searching:
-            self.result.repeated[found.signature] += 1
+            counts = self.result.explained if known else self.result.repeated
+            counts[found.signature] += 1
             self._again(found)
         return None
 
@@ -154,11 +178,13 @@ def explore(
     *,
     found: Callable[[Difference], None] = lambda difference: None,
     again: Callable[[Difference], None] = lambda difference: None,
+    explained: Callable[[str], str] = lambda kind: "",
 ) -> RandomRun:
     """Play random drills, ``runs`` or until an interrupt; shrink each difference of a kind not seen before.
 
     Args:
         found: called with the shortest drill of each kind; again: with the others as they were drawn.
+        explained: why the device differs in a way that is known; such a difference is not shrunk.
 
     Raises:
         RocekitError: hypothesis is missing, or the bench failed.
@@ -167,7 +193,7 @@ def explore(
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
-    search = _Search(bench, again)
+    search = _Search(bench, again, explained)
     result = search.result
     attempt = 0
     while result.drills < runs:

@@ -293,7 +293,7 @@ class ModelRun:
         if not _refuses(seen) and psn >= self._sent_high:
             self.broken.append(f"{seen.name} acknowledges psn {psn}, which was not sent")
         msn = seen.fields.get("msn")
-        if msn is not None and msn < self._msn and seen.name == "RC_ACKNOWLEDGE":
+        if msn is not None and msn < self._msn:
             self.broken.append(f"the MSN went from {self._msn} back to {msn}")
         if msn is not None:
             self._msn = max(self._msn, msn)

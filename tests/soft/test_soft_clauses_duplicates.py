@@ -66,15 +66,15 @@ def _read(b: Bench, packets: int = 3) -> None:
     b.ask(p.READ_REQUEST, 0, b.at(packets * MTU))
 
 
-@clause("9.7.5.1.3", "a duplicate READ is answered again, with the MSN of the first time")
+@clause("9.7.5.1.3", "a duplicate READ is answered again, with the newest MSN")
 def _(b: Bench) -> None:
     _read(b)
     b.ask(p.WRITE_ONLY, 3, b.at(4, 8192), b"data")
     seen = b.ask(p.READ_REQUEST, 0, b.at(3 * MTU))
     assert [(s.operation, s.psn, s.msn) for s in seen] == [
-        (p.READ_FIRST, b.psn(0), 1),
+        (p.READ_FIRST, b.psn(0), 2),
         (p.READ_MIDDLE, b.psn(1), None),
-        (p.READ_LAST, b.psn(2), 1),
+        (p.READ_LAST, b.psn(2), 2),
     ]
 
 
@@ -202,7 +202,7 @@ def _atomic_again(operation: int, b: Bench) -> None:
     b.ask(p.WRITE_ONLY, 1, b.at(4, 64), b"data")
     content = b.memory(0, 8)
     (again,) = b.put(request)
-    assert (again.operation, again.psn, again.original, again.msn) == (p.ATOMIC_ACK, b.psn(0), 5, 1)
+    assert (again.operation, again.psn, again.original, again.msn) == (p.ATOMIC_ACK, b.psn(0), 5, 2)
     assert first.original == 5
     assert b.memory(0, 8) == content
 

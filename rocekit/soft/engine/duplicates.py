@@ -16,14 +16,12 @@ class Resource:
         request: its packet.
         first_psn, last_psn: of its responses, unwrapped.
         original: the value in memory before an atomic.
-        msn: the number of messages after it.
     """
 
     request: Packet
     first_psn: int
     last_psn: int
     original: int
-    msn: int
 
     def last_of(self, again: Packet, psn: int, path_mtu: int) -> int | None:
         """The last PSN of the response to a duplicate at ``psn``; None if it is not this request.

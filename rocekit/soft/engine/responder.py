@@ -330,7 +330,7 @@ class Responder:
             original = self._atomic(packet, operation)
         self.epsn = last + 1
         self.msn += 1  # a READ is complete for the responder when it is accepted (9.7.7.1)
-        resource = Resource(packet, psn, last, original, self.msn)
+        resource = Resource(packet, psn, last, original)
         self.resources.append(resource)
         self.responses.append(self._response(resource, psn, last, source))
 
@@ -338,7 +338,8 @@ class Responder:
         # The response to FLUSH and ATOMIC WRITE is an empty READ response (A19.4).
         kind = "ATOMIC_ACK" if resource.request.op.operation in ATOMICS else "READ_RESPONSE"
         syndrome = make_syndrome(ACK, self._credits())
-        return Response(kind, psn, last, syndrome, resource.msn, source, resource.original, resource)
+        # Also to a duplicate: what has been done until now, as Linux hfi1 and rxe count (9.7.7.1).
+        return Response(kind, psn, last, syndrome, self.msn, source, resource.original, resource)
 
     def _read_source(self, packet: Packet) -> memoryview | None:
         mr = self._remote(packet, "READ", packet.dma_length)

@@ -25,6 +25,16 @@ def test_rxe_keeps_the_drills_that_every_rxe_keeps(boot: Boot) -> None:
     assert sum(row["outcome"] == PASS for row in outcomes.values()) > len(outcomes) // 2
 
 
+def test_random_drills_are_played_on_rxe_and_their_exchanges_counted(boot: Boot) -> None:
+    found = json.loads((boot.of(PART) / "random.json").read_text())
+    assert found["device"].startswith("rxe0, Linux ")
+    assert found["drills"] == 4
+    assert found["exchanges"] >= 4
+    assert found["packets"] > found["exchanges"]
+    differing = sum(found["explained"].values()) + sum(found["repeated"].values()) + len(found["differences"])
+    assert found["agreed"] + found["inconclusive"] + differing == 4
+
+
 def test_rxe_keeps_drills_of_the_connection_manager(boot: Boot) -> None:
     rows = json.loads((boot.of(PART) / "cm.json").read_text())["results"]
     assert {row["drill"] for row in rows} == set(conform_inside.CM_DRILLS)

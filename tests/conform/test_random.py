@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from amount import examples
 from click.testing import CliRunner
 
 from rocekit.cli import rocekit
 from rocekit.conform.bench import Playing
+from rocekit.conform.known import read_known
 from rocekit.conform.language import parse_drill, read_drill
 from rocekit.conform.orders import AwaitPacket, BenchReply, Command
 from rocekit.conform.random_drills import Difference, explore, signature
@@ -126,6 +129,57 @@ def test_differences_of_a_kind_found_before_are_handed_on_as_they_were_drawn() -
     result = explore(DeafBench(), 3, 60, again=again.append)
     assert {one.signature for one in again} <= set(result.repeated)
     assert len(again) == sum(n for name, n in result.repeated.items() if name != "not seen again")
+
+
+def test_a_difference_that_is_explained_is_counted_and_not_shrunk(tmp_path: Path) -> None:
+    path = tmp_path / "known.yaml"
+    path.write_text("device: soft\nfailures: {}\nrandom: {'post ATOMIC*: expect RC_ATOMIC*': seen before}\n")
+    known = read_known([path])
+    again: list[Difference] = []
+    kinds = []
+
+    def explained(kind: str) -> str:
+        kinds.append(kind)
+        return known.explained("soft", "post ATOMIC_CMP_AND_SWP ack: expect RC_ATOMIC_ACKNOWLEDGE: x")
+
+    result = explore(DeafBench(), 3, 60, again=again.append, explained=explained)
+    assert result.differences == []
+    assert result.shrinking == 0
+    assert sum(result.explained.values()) == len(again) == len(kinds) > 0
+    assert result.agreed + len(again) == result.drills
+    assert known.explained("soft", "post SEND ack: nothing") == ""
+    assert known.explained("rxe0", "post ATOMIC_CMP_AND_SWP ack: expect RC_ATOMIC_ACKNOWLEDGE: x") == ""
+
+
+def test_random_in_a_list_of_known_failures_is_a_mapping(tmp_path: Path) -> None:
+    path = tmp_path / "known.yaml"
+    path.write_text("device: soft\nfailures: {}\nrandom: [a]\n")
+    done = CliRunner().invoke(rocekit, ["conform", "--random", "1", "--known", str(path)])
+    assert done.exit_code == 1
+    assert "known.yaml: line 1: a list of known failures is written as" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--runs", "3"], "--runs and --save belong to --random"),
+        (["--save", "x"], "--runs and --save belong to --random"),
+        (["--random", "1", "--junit", "x"], "are for the suite, not for --random"),
+        (["--random", "1", "--list"], "are for the suite, not for --random"),
+        (["--random", "1", "responder"], "--random draws its own drills"),
+        (["--agent", "127.0.0.1:70000", "--interface", "lo"], "'70000' is no port"),
+    ],
+)
+def test_options_that_do_not_fit_are_a_wrong_command_line(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(rocekit, ["conform", *arguments])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_json_has_what_came_of_random_drills() -> None:
+    done = CliRunner().invoke(rocekit, ["conform", "--random", "2", "--runs", "3", "--format", "json"])
+    found = json.loads(done.output)
+    assert (found["device"], found["seed"], found["drills"], found["agreed"]) == ("soft", 2, 3, 3)
+    assert (found["differences"], found["explained"]) == ([], {})
 
 
 def test_the_command_saves_nothing_where_nothing_differs(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def test_the_claim_is_the_first_line_of_its_file() -> None:
         assert path.read_text().startswith("claim: "), path
 
 
+def test_what_is_unsure_names_what_would_settle_it() -> None:
+    unsure = [drill for drill in ALL if drill.unsure]
+    assert len(unsure) > 15
+    for drill in unsure:
+        assert re.search(r"settles? it", drill.unsure), drill.name
+
+
 def test_known_failures_are_of_drills_that_there_are() -> None:
     assert KNOWN.drills() <= {drill.name for drill in ALL}
 

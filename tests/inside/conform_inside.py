@@ -34,6 +34,9 @@ def main() -> None:
             stdout=file,
             check=False,
         )
+    random = ["--random", "1", "--runs", "4", "--format", "json"]
+    with (out / "random.json").open("wb") as file:
+        subprocess.run([*rocekit, "conform", *random, "--device", "rxe0", *PEER], stdout=file, check=False)
     agent = subprocess.Popen(
         [*rocekit, "conform-agent", "--device", "rxe0", "--once"], stdout=subprocess.PIPE, text=True
     )

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from importlib.metadata import version
@@ -122,12 +122,23 @@ class Lake:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
                 raise RocekitError(f"{self.folder}: another `rocekit fleet analyze` adds to it now") from None
-            shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
+            self._clear()
             try:
                 yield
             finally:
-                shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
+                self._clear()
                 (self.folder / _LOCK).unlink(missing_ok=True)
+
+    def _clear(self) -> None:
+        """Remove what is half made.
+
+        A worker may still make it, for a run that was killed. So its place goes first, at once: it must not
+        find its folder there and a file of it gone.
+        """
+        with suppress(OSError):
+            (self.folder / _STAGING).rename(self.folder / f"{_STAGING}-{uuid4().hex}")
+        for gone in self.folder.glob(f"{_STAGING}*"):
+            shutil.rmtree(gone, ignore_errors=True)
 
     # ------------------------------------------------------------------ folders of captures
 

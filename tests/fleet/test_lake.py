@@ -16,7 +16,7 @@ from places import PCAPS
 import rocekit
 from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError
-from rocekit.fleet.lake import Lake
+from rocekit.fleet.lake import Lake, write_parquet
 from rocekit.fleet.query import connect, dicts
 from rocekit.fleet.schema import OF_ALL, OF_PAIRS, TABLES
 from rocekit.fleet.stream_tables import LakeSettings
@@ -233,3 +233,29 @@ def test_a_full_disk_is_said_and_leaves_no_half_of_a_capture(
     assert done.full == "No space left on device"
     assert sorted(p.name for p in lake.rglob("*") if p.is_file()) == ["manifest.json"]
     assert set(contents(lake)) == {"manifest.json"}
+
+
+def test_a_worker_of_a_killed_run_leaves_no_capture_with_half_of_its_tables(
+    captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run removes what is half made while a worker still makes it."""
+    lake = Lake(tmp_path / "lake")
+    lake.make(LakeSettings())
+    (stream,) = find_streams([captures / "host0006.pcap"])
+
+    def slow_removal(folder: Path, ignore_errors: bool = False) -> None:
+        for path in folder.rglob("*.parquet"):  # the folder itself would go last
+            path.unlink()
+
+    def write_last(table: Any, path: Path) -> None:
+        if path.name == "transfers.parquet":
+            with monkeypatch.context() as patched:
+                patched.setattr("rocekit.fleet.lake.shutil.rmtree", slow_removal)
+                with Lake(lake.folder).alone():
+                    pass
+        write_parquet(table, path)
+
+    monkeypatch.setattr("rocekit.fleet.lake.write_parquet", write_last)
+    done = add_stream(str(lake.folder), stream, LakeSettings())
+    assert done.full == "No such file or directory"
+    assert not list(lake.folder.glob("day=*/point=*/*"))

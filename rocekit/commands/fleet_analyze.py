@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -151,6 +152,7 @@ def _disk(output: Path) -> Iterator[None]:
 
 def _tell(output: Path, progress: FleetProgress, verdict: FleetVerdict) -> None:
     """Print what was added, and which hosts stand out."""
+    from rocekit.wire.text_table import safe
     from rocekit.wire.words import plural
 
     there = progress.done - progress.new - len(progress.failed)
@@ -160,7 +162,7 @@ def _tell(output: Path, progress: FleetProgress, verdict: FleetVerdict) -> None:
     said += [f"{progress.replaced:,} older replaced"] if progress.replaced else []
     click.echo(f"{output}: {', '.join(said)}, {progress.packets:,} packets in {progress.seconds:,.1f} s")
     for name, why in progress.failed[:SHOWN]:
-        click.echo(f"  not added: {name}: {why}", err=True)
+        click.echo(safe(f"  not added: {name}: {why}"), err=True)
     for suspect in verdict.suspects[:SHOWN]:
         click.echo(f"  {suspect.words}")
     if len(verdict.suspects) > SHOWN:
@@ -176,18 +178,31 @@ def _kept(text: str) -> int | None:
 
 
 class _Line:
-    """Shows progress: on a terminal one line that changes, else a line now and then."""
+    """Shows progress: on a terminal one line that changes, else one now and then; what fails at once."""
 
     EVERY_S = 10.0
 
     def __init__(self) -> None:
         self._last = 0.0
+        self._shown = 0
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, progress: FleetProgress) -> None:
+        from rocekit.wire.text_table import safe
+
+        clear = "\r\x1b[2K" if self._terminal else ""
+        for trouble in progress.troubles[self._shown :]:
+            self._shown += 1
+            if self._shown <= SHOWN:
+                click.echo(f"{clear}{safe(trouble)}", err=True)
+            elif self._shown == SHOWN + 1:
+                click.echo(f"{clear}more captures fail: see the end, and captures.error", err=True)
         last = progress.done == progress.total
         if self._terminal:
-            click.echo(f"\r\x1b[2K{progress.words()}", err=True, nl=last)
-        elif progress.seconds - self._last >= self.EVERY_S:
+            words = progress.words()[
+                : shutil.get_terminal_size().columns - 1
+            ]  # one that wraps is not cleared
+            click.echo(f"{clear}{words}", err=True, nl=last)
+        elif not progress.workers or progress.seconds - self._last >= self.EVERY_S:
             self._last = progress.seconds
             click.echo(progress.words(), err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.fleet.lake import Lake
+from rocekit.fleet.page_commands import command_of, commands_of_sums
 from rocekit.fleet.query import connect, dicts
 from rocekit.report.page import page
 
@@ -88,7 +88,8 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
         "max(last_ns) AS last_ns, coalesce(sum(dropped), 0)::BIGINT AS dropped, "
         "count(notice) AS notices FROM captures"
     )
-    ways = _ways(ask, span)
+    of_all = span == WHOLE and lake.judged
+    ways = _ways(ask, span, exactly=of_all)
     lost = sum(row["lost_packets"] for row in ways)
     troubled = [row for row in ways if row["troubles"]]
     first = with_command(
@@ -126,6 +127,7 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
     return {
         "lake": str(lake.folder),
         "total": total | {"began": _utc(total["first_ns"]), "ended": _utc(total["last_ns"])},
+        "commands": _sums(lake, span),
         "span": [_utc(span.since_ns), _utc(span.until_ns)],
         "lost": lost,
         "judged": lake.judged,
@@ -140,7 +142,7 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
         "first": [row | {"at_utc": _utc(row["time_ns"])} for row in first],
         "rules": with_command([row | {"first": _utc(row["first_ns"])} for row in rules]),
         "together": _together(ask, within, with_command),
-        "timeline": _timeline(ask, within, by_way),
+        "timeline": _timeline(ask, within, sources, by_way),
         "matrix": _matrix(ways),
         "paths": ask(
             "SELECT src, dst, first_point, second_point, packets, missing, overtaken, doubled, corrupted, "
@@ -153,26 +155,18 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
     }
 
 
-def command_of(row: Mapping[str, Any], sources: Mapping[str, Row]) -> str | None:
-    """The command that shows a row's packets: its transfer, else the findings of its capture."""
-    capture = sources.get(row.get("capture") or "")
-    if capture is None:
-        return None
-    source = shlex.quote(capture["source"])
-    transfer = row.get("transfer")
-    if transfer is not None and capture["error"] is None:
-        return f"rocekit explain {source} --transfer {transfer}"
-    return f"rocekit analyze {source}"
+def _ways(ask: Any, span: Span, *, exactly: bool) -> list[Row]:
+    """Every way from one host to another, those with most losses first, each with its command.
 
-
-def _ways(ask: Any, span: Span) -> list[Row]:
-    """Every way from one host to another, those with most losses first, each with its command."""
+    Args:
+        exactly: whether what was counted between two capture points is of this time.
+    """
     rows: list[Row] = ask(
         f"""
         WITH sent AS (
-            SELECT src, dst, max(n)::BIGINT AS packets
-            FROM (SELECT point, src, dst, sum(packets) AS n FROM rates
-            WHERE {span.sql("second", 1_000_000_000)} GROUP BY ALL) GROUP BY ALL
+            SELECT src, dst, max(n)::BIGINT AS packets, arg_max(seen, (n, point)) AS seen
+            FROM (SELECT point, src, dst, sum(packets) AS n, arg_max(capture, (packets, capture)) AS seen
+            FROM rates WHERE {span.sql("second", 1_000_000_000)} GROUP BY ALL) GROUP BY ALL
         ), per_point AS (
             SELECT point, src, dst, sum(lost_packets) AS lost, sum(added_ns) AS added, count(*) AS troubles,
                 min(time_ns) AS first_ns, arg_max(capture, (lost_packets, added_ns, capture)) AS capture,
@@ -186,18 +180,19 @@ def _ways(ask: Any, span: Span) -> list[Row]:
         )
         SELECT src, dst, coalesce(packets, 0) AS packets, coalesce(lost, 0) AS seen_lost,
             coalesce(added_ns, 0) AS added_ns, coalesce(troubles, 0) AS troubles, bad.first_ns, bad.capture,
-            transfer, c.source FROM sent FULL JOIN bad USING (src, dst) LEFT JOIN captures c USING (capture)
+            transfer, c.source FROM sent FULL JOIN bad USING (src, dst)
+            LEFT JOIN captures c ON c.capture = coalesce(bad.capture, seen)
         WHERE src IS NOT NULL AND dst IS NOT NULL
         """
     )
     exact: dict[tuple[str, str], int] = {}
-    if span == WHOLE:
+    if exactly:
         found = ask("SELECT src, dst, max(missing) AS n FROM paths WHERE order_by <> 'files' GROUP BY ALL")
         exact = {(r["src"], r["dst"]): r["n"] for r in found}
     for row in rows:
         row["lost_packets"] = max(row["seen_lost"], exact.get((row["src"], row["dst"]), 0))
         row["first"] = _utc(row["first_ns"])
-        own = {"capture": {"source": row.pop("source"), "error": None}} if row["capture"] else {}
+        own = {"capture": {"source": row.pop("source"), "error": None}}
         row["command"] = command_of({"capture": "capture", "transfer": row["transfer"]}, own)
     rows.sort(key=lambda r: (-r["lost_packets"], -r["added_ns"], -r["troubles"], r["src"], r["dst"]))
     return rows
@@ -229,7 +224,9 @@ def _addresses(ways: Iterable[Row]) -> list[Row]:
     return worst[:MOST_ROWS]
 
 
-def _timeline(ask: Any, within: str, commands: Mapping[tuple[str, str], str | None]) -> Row:
+def _timeline(
+    ask: Any, within: str, sources: Mapping[str, Row], commands: Mapping[tuple[str, str], str | None]
+) -> Row:
     """Troubles by host pair and time: the pairs with most, in columns of equal time."""
     (span,) = ask(f"SELECT min(time_ns) AS a, max(time_ns) AS b FROM troubles WHERE {within}")
     if span["a"] is None:
@@ -238,16 +235,20 @@ def _timeline(ask: Any, within: str, commands: Mapping[tuple[str, str], str | No
     if width > 1_000_000_000:  # whole seconds where there is room for them
         width = -(-width // 1_000_000_000) * 1_000_000_000
     cells = ask(
-        f"WITH own AS (SELECT src, dst, (time_ns - {span['a']}) // {width} AS bin, point, count(*) AS n "
+        f"WITH own AS (SELECT src, dst, (time_ns - {span['a']}) // {width} AS bin, point, count(*) AS n, "
+        "arg_min(capture, (time_ns, capture)) AS capture, arg_min(transfer, (time_ns, capture)) AS transfer "
         f"FROM troubles WHERE {within} AND src IS NOT NULL AND dst IS NOT NULL GROUP BY ALL), "
-        "most AS (SELECT src, dst, bin, max(n) AS n FROM own GROUP BY ALL), "
+        "most AS (SELECT src, dst, bin, max(n) AS n, arg_max(capture, (n, point)) AS capture, "
+        "arg_max(transfer, (n, point)) AS transfer FROM own GROUP BY ALL), "
         "chosen AS (SELECT src, dst, sum(n) AS total, min(bin) AS first FROM most GROUP BY ALL "
         f"ORDER BY total DESC, src, dst LIMIT {PAIRS_SHOWN}) "
-        "SELECT src, dst, bin::BIGINT AS bin, n FROM most SEMI JOIN chosen USING (src, dst) ORDER BY ALL"
+        "SELECT src, dst, bin::BIGINT AS bin, n, capture, transfer "
+        "FROM most SEMI JOIN chosen USING (src, dst) ORDER BY ALL"
     )
-    pairs: dict[tuple[str, str], list[list[int]]] = {}
+    pairs: dict[tuple[str, str], list[tuple[int, int, str | None]]] = {}
     for cell in cells:
-        pairs.setdefault((cell["src"], cell["dst"]), []).append([cell["bin"], cell["n"]])
+        own = pairs.setdefault((cell["src"], cell["dst"]), [])
+        own.append((cell["bin"], cell["n"], command_of(cell, sources)))
     order = sorted(pairs, key=lambda p: (pairs[p][0][0], p))  # who began first stands first
     return {
         "began": _utc(span["a"]),
@@ -316,12 +317,21 @@ def _together(ask: Any, within: str, with_command: Any) -> list[Row]:
     ]
 
 
+def _sums(lake: Lake, span: Span) -> dict[str, str]:
+    seconds = span.sql("second", 1_000_000_000)
+    return commands_of_sums(lake.folder, span.sql("time_ns"), seconds, of_all=span == WHOLE and lake.judged)
+
+
+def _ways_of(lake: Lake, span: Span) -> list[Row]:
+    connection = connect(lake)
+    return _ways(lambda sql: dicts(connection, sql), span, exactly=span == WHOLE and lake.judged)
+
+
 def comparison(lake: Lake, span: Span, other: Lake, other_span: Span, name: str, other_name: str) -> Row:
     """Ways in two LAKEs or spans: what was lost of a million packets in the one and in the other."""
     sides = []
     for one, part in ((lake, span), (other, other_span)):
-        connection = connect(one)
-        sides.append({(w["src"], w["dst"]): w for w in _ways(lambda sql, c=connection: dicts(c, sql), part)})
+        sides.append({(w["src"], w["dst"]): w for w in _ways_of(one, part)})
     rows = []
     for key in sorted(set(sides[0]) | set(sides[1])):
         a, b = (side.get(key) for side in sides)
@@ -343,7 +353,14 @@ def comparison(lake: Lake, span: Span, other: Lake, other_span: Span, name: str,
         {"packets": sum(w["packets"] for w in s.values()), "lost": sum(w["lost_packets"] for w in s.values())}
         for s in sides
     ]
-    return {"names": [name, other_name], "totals": totals, "rows": rows[:MOST_ROWS], "all": len(rows)}
+    commands = [_sums(one, part)["lost"] for one, part in ((lake, span), (other, other_span))]
+    return {
+        "names": [name, other_name],
+        "totals": totals,
+        "commands": commands,
+        "rows": rows[:MOST_ROWS],
+        "all": len(rows),
+    }
 
 
 def _ppm(row: Row, side: str) -> float:

@@ -41,6 +41,7 @@ class FleetProgress:
     Attributes:
         total: streams; done: of these; new: analysed now; unreadable: rows with an error.
         failed: streams without a row, each with the reason.
+        troubles: what could not be read or failed, a line each, in the order in which it came.
         packets, bytes: of the captures analysed now.
     """
 
@@ -52,6 +53,7 @@ class FleetProgress:
     unreadable: int = 0
     replaced: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
     packets: int = 0
     bytes: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -62,8 +64,12 @@ class FleetProgress:
 
     @property
     def left_s(self) -> float | None:
-        """An estimate of the time that is left; None before anything is done."""
-        return self.seconds / self.done * (self.total - self.done) if self.done else None
+        """An estimate of the time that is left; None before anything is done.
+
+        What was there took no time. It comes first where a run goes on, and says nothing of the rest.
+        """
+        slow = self.new or self.done
+        return self.seconds / slow * (self.total - self.done) if slow else None
 
     def words(self) -> str:
         """``12 of 1,000 captures, 1.2 M packets/s, 2 workers, 1 unreadable, about 3 min left``."""
@@ -72,7 +78,7 @@ class FleetProgress:
         parts = [f"{self.done:,} of {plural(self.total, self.what)}"]
         if self.packets:
             parts.append(f"{self.packets / self.seconds:,.0f} packets/s")
-        parts.append(plural(self.workers, "worker"))
+        parts.append(plural(self.workers, "worker") if self.workers else "waiting for a worker")
         if self.unreadable:
             parts.append(f"{self.unreadable:,} unreadable")
         if self.failed:
@@ -216,9 +222,10 @@ def add_streams(
         where = {} if keeper is None else {"workers": [keeper], "allow_other_workers": True}
         return client.submit(grow_stream, folder, stream, settings, pure=False, **where)
 
-    for (stream, _), outcome in in_turn(client, waiting, submit, progress):
+    for (stream, _), outcome in in_turn(client, waiting, submit, progress, tell):
         if isinstance(outcome, BaseException):
             progress.failed.append((stream.name, reason(outcome)))
+            progress.troubles.append(f"failed: {stream.name}: {reason(outcome)}")
         elif outcome.parts:
             split[stream] = _Split(outcome.captures, len(outcome.parts))
             waiting.extendleft(reversed(outcome.parts))
@@ -269,15 +276,22 @@ def _note(done: Added, lake: Lake, progress: FleetProgress) -> None:
     progress.new += done.new
     progress.packets += done.packets
     progress.bytes += done.bytes if done.new else 0
-    progress.unreadable += done.error is not None
+    if done.error is not None:
+        progress.unreadable += 1
+        progress.troubles.append(f"unreadable: {done.error}")
 
 
 def in_turn(
-    client: Any, waiting: deque[Any], submit: Callable[[Any], Any], progress: FleetProgress
+    client: Any,
+    waiting: deque[Any],
+    submit: Callable[[Any], Any],
+    progress: FleetProgress,
+    tell: Callable[[FleetProgress], None],
 ) -> Iterator[tuple[Any, Any]]:
     """Each item with its task's result or exception, as they end; a few are at the scheduler at a time.
 
-    Items are taken from ``waiting``, to which the caller may add while this goes on.
+    Items are taken from ``waiting``, to which the caller may add while this goes on. Progress is told before
+    the first one ends, too: there may be no worker yet.
     """
     from distributed import as_completed
 
@@ -301,6 +315,7 @@ def in_turn(
     fill()
     if not running:
         return
+    tell(progress)
     for future in ended:
         item = running.pop(future.key)
         outcome = future.exception() if future.status == "error" else future.result()

@@ -112,9 +112,11 @@ def add_conversations(
     def submit(one: Conversation) -> Any:
         return client.submit(add_conversation, str(lake.folder.resolve()), one, pure=False)
 
-    for one, outcome in in_turn(client, deque(missing), submit, progress):
+    for one, outcome in in_turn(client, deque(missing), submit, progress, tell):
         if isinstance(outcome, BaseException):
-            progress.failed.append((" and ".join(one.hosts), reason(outcome)))
+            hosts = " and ".join(one.hosts)
+            progress.failed.append((hosts, reason(outcome)))
+            progress.troubles.append(f"failed: {hosts}: {reason(outcome)}")
         elif outcome is not None:
             raise RocekitError(
                 f"{lake.folder}: cannot be written: {outcome}; what is complete stays: run it again"

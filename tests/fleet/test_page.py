@@ -111,6 +111,51 @@ def test_every_command_runs_and_shows_what_its_row_says(lake: Path) -> None:
     assert str(first["frame"]) in text
 
 
+def test_every_row_of_the_page_has_a_command(lake: Path) -> None:
+    shown = document(Lake(lake))
+    tables = ("hosts", "ways", "addresses", "points", "first", "rules", "together", "paths", "clocks")
+    rows = [row for name in tables for row in shown[name]] + shown["timeline"]["pairs"]
+    assert all(row["command"].startswith("rocekit ") for row in rows)
+    assert all(cell[-1].startswith("rocekit ") for cell in shown["matrix"]["cells"])
+    for pair in shown["timeline"]["pairs"]:
+        assert all(command.startswith("rocekit explain ") for _, _, command in pair["cells"])
+
+
+@pytest.mark.parametrize("since", [None, "2023-11-14T22:13:20.000200"])
+def test_a_number_that_is_a_sum_shows_the_command_that_lists_what_it_is_made_of(
+    show: Open, lake: Path, tmp_path: Path, since: str | None
+) -> None:
+    page = show(report(lake, tmp_path / "f.html", *([] if since is None else ["--since", since])))
+    numbers = page.locator("#tiles button.number, #damage button.number")
+    said = {}
+    for place in range(numbers.count()):
+        one = numbers.nth(place)
+        one.click()
+        command = page.locator("#command code").inner_text()
+        result = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--format", "json"])
+        assert result.exit_code == 0, command
+        rows = json.loads(result.output)
+        columns = {"lost", "roce_packets"} & set(rows[0] if rows else {})
+        number = sum(row[name] or 0 for row in rows for name in columns) if columns else len(rows)
+        words = one.inner_text().split()[0].replace(",", "").replace("\N{NO-BREAK SPACE}", "")
+        assert int(words) == number, command
+        said[command] = number
+    tiles = page.locator("#tiles > div").count()
+    assert len(said) == tiles + 2  # two tiles have two numbers
+    assert page.locator("#tiles").inner_text().count("?") == 0
+
+
+def test_a_cell_of_the_timeline_shows_a_trouble_of_its_time(show: Open, lake: Path, tmp_path: Path) -> None:
+    page = show(report(lake, tmp_path / "f.html"))
+    timeline = document(Lake(lake))["timeline"]
+    cells = timeline["pairs"][0]["cells"]
+    rects = page.locator("#timeline-body svg g").first.locator("rect")
+    assert rects.count() == len(cells) + 1  # and the row itself
+    for number in (0, len(cells) - 1):
+        rects.nth(number + 1).click()
+        assert page.locator("#command code").inner_text() == cells[number][2]
+
+
 def test_numbers_of_the_page_are_those_of_the_lake(lake: Path) -> None:
     shown = document(Lake(lake))
     assert shown["lost"] == sum(way["lost_packets"] for way in shown["ways"])
@@ -118,7 +163,7 @@ def test_numbers_of_the_page_are_those_of_the_lake(lake: Path) -> None:
     assert shown["matrix"]["of"] == FLEET.hosts
     assert sum(cell[2] for cell in shown["matrix"]["cells"]) == shown["lost"]
     assert shown["first"][0]["time_ns"] == min(row["time_ns"] for row in shown["first"])
-    assert sum(n for pair in shown["timeline"]["pairs"] for _, n in pair["cells"]) >= shown["lost"]
+    assert sum(n for pair in shown["timeline"]["pairs"] for _, n, _ in pair["cells"]) >= shown["lost"]
 
 
 def test_a_span_shows_what_was_in_it_and_a_split_compares(show: Open, lake: Path, tmp_path: Path) -> None:

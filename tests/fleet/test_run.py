@@ -126,6 +126,7 @@ def test_workers_of_an_external_scheduler_make_the_lake_of_one_process(
     lake = tmp_path / "lake"
     done = run(*analyze_command(few.captures, lake, dask, "--split", few.split))
     assert "Dask's dashboard" in done.output
+    assert f"unreadable: {few.captures / 'broken.pcap'}: not a capture" in done.stderr
     assert f"{lake}: 5 captures analyzed, 1 unreadable" in done.output
     assert contents(lake) == contents(few.lake)
     again = run(*analyze_command(few.captures, lake, dask, "--split", few.split))
@@ -279,3 +280,26 @@ def test_progress_says_what_is_done_and_what_is_left() -> None:
     progress = FleetProgress(4, workers=WORKERS, done=1, packets=10, unreadable=1)
     assert progress.words().startswith("1 of 4 captures, ")
     assert "2 workers, 1 unreadable, about " in progress.words()
+    assert "waiting for a worker" in FleetProgress(4).words()
+    # Where a run goes on, what was there says nothing of the time that the rest takes.
+    progress = FleetProgress(1000, done=500, new=10, began=time.monotonic() - 10)
+    assert progress.left_s == pytest.approx(500, rel=0.1)
+
+
+def test_progress_on_a_terminal_is_one_line_and_what_fails_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    line = fleet_analyze._Line()
+    progress = FleetProgress(3, workers=2, what="conversation")
+    line(progress)
+    for number in range(fleet_analyze.SHOWN + 3):
+        progress.troubles.append(f"unreadable: {number}\x1b[31m")
+    progress.done = 3
+    line(progress)
+    shown = [part.removeprefix("\x1b[2K") for part in capsys.readouterr().err.split("\r")]
+    assert [part for part in shown if part.startswith("3 of 3")] == ["3 of 3 conversations, 2 worke\n"]
+    assert sum(part.startswith("unreadable: ") for part in shown) == fleet_analyze.SHOWN
+    assert "more captures fail: see the end, and captures.error\n" in shown
+    assert not any("\x1b" in part for part in shown)

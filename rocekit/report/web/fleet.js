@@ -23,19 +23,21 @@ class FleetPage {
     byId("lake").textContent = m.lake;
     const shown = m.span[0] || m.span[1] ? `; shown: ${m.span[0] ?? "the beginning"} to ${m.span[1] ?? "the end"}` : "";
     byId("when").textContent = t.began ? `${t.began} to ${t.ended}, by the captures' own clocks${shown}` : "no capture could be read";
-    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
+    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " ", note) : null));
+    const sum = (name, value, words = number(value)) => this.numberLink(words, m.commands[name]);
     byId("tiles").replaceChildren(
-      tile("Hosts that stand out", m.judged ? number(m.hosts.length) : "?", "", m.hosts.length ? "bad" : ""),
-      tile("Packets lost", number(m.lost), "at least", m.lost ? "warn" : ""),
-      tile("Ways with troubles", number(m.troubled_ways), `of ${number(m.all_ways)}`, m.troubled_ways ? "warn" : ""),
-      tile("RoCE packets", number(t.packets), "in all captures"),
-      tile("Captures", number(t.captures), t.unreadable ? `${number(t.unreadable)} unreadable` : "", t.unreadable ? "warn" : ""),
-      tile("Capture points", number(t.points)));
+      tile("Hosts that stand out", m.judged ? sum("hosts", m.hosts.length) : "?", "", m.hosts.length ? "bad" : ""),
+      tile("Packets lost", sum("lost", m.lost), "at least", m.lost ? "warn" : ""),
+      tile("Ways with troubles", sum("troubled_ways", m.troubled_ways), element("span", {}, "of ", sum("all_ways", m.all_ways)), m.troubled_ways ? "warn" : ""),
+      tile("RoCE packets", sum("packets", t.packets), "in all captures"),
+      tile("Captures", sum("captures", t.captures), t.unreadable ? sum("unreadable", t.unreadable, `${number(t.unreadable)} unreadable`) : "", t.unreadable ? "warn" : ""),
+      tile("Capture points", sum("points", t.points)));
     const notices = [];
-    if (t.unreadable) notices.push(`${plural(t.unreadable, "capture")} could not be read: see Captures. Nothing is known of what only they have.`);
-    if (t.notices) notices.push(`${plural(t.notices, "capture")} could not be judged as a whole: see Captures.`);
-    if (t.dropped) notices.push(`The capturing machines dropped ${plural(t.dropped, "packet")}: they are in no capture.`);
-    byId("damage").replaceChildren(...notices.map((n) => element("p", { class: "notice bad" }, n)));
+    const notice = (name, value, what, rest) => { if (value) notices.push([sum(name, value, plural(value, what)), rest]); };
+    notice("unreadable", t.unreadable, "capture", " could not be read: see Captures. Nothing is known of what only they have.");
+    notice("notices", t.notices, "capture", " could not be judged as a whole: see Captures.");
+    notice("dropped", t.dropped, "packet", " dropped by the capturing machines: in no capture.");
+    byId("damage").replaceChildren(...notices.map((parts) => element("p", { class: "notice bad" }, ...parts)));
     byId("unknown").textContent = "A loss that several captures show counts once: as the point that shows most, or as counted between two points. Times are of the captures' own clocks, which may differ; Between capture points says by how much, where it is known.";
   }
 
@@ -59,6 +61,11 @@ class FleetPage {
 
   commandLink(command) {
     return command ? element("button", { type: "button", class: "show", onclick: () => this.show(command), title: command }, "Show the command") : null;
+  }
+
+  // A number that shows, when it is pressed, the command that lists what it is made of.
+  numberLink(words, command) {
+    return element("button", { type: "button", class: "number", title: command, onclick: () => this.show(command) }, words);
   }
 
   verdict() {
@@ -129,9 +136,10 @@ class FleetPage {
       const y = k * rowHeight, group = shape("g", { class: "link" });
       group.append(shape("rect", { x: 0, y, width, height: rowHeight - 2, fill: "transparent" }), this.text(label - 8, y + 13, way(pair), "end"),
         shape("line", { x1: label, x2: label + t.bins * step, y1: y + rowHeight - 2, y2: y + rowHeight - 2, stroke: "var(--grid)" }));
-      for (const [bin, n] of pair.cells) {
+      for (const [bin, n, command] of pair.cells) {
         const cell = shape("rect", { x: label + bin * step, y: y + 1, width: Math.max(2, step - 1), height: rowHeight - 4, fill: "var(--nak)", "fill-opacity": 0.35 + 0.65 * Math.log1p(n) / Math.log1p(most) });
         cell.append(shape("title", {}, `${way(pair)}: ${plural(n, "trouble")} at +${duration(bin * t.width_ns)}`));
+        cell.addEventListener("click", (event) => { event.stopPropagation(); this.show(command); });
         group.append(cell);
       }
       this.pressable(group, way(pair), pair.command);
@@ -163,7 +171,7 @@ class FleetPage {
       const cell = shape("rect", { x: label + to * step, y: label + from * step, width: step - 2, height: step - 2, rx: 3, fill: lost ? "var(--nak)" : "var(--ack)", "fill-opacity": lost ? 0.35 + 0.65 * lost / Math.max(1, packets) / worst : 0.28 });
       const words = `${x.hosts[from]} → ${x.hosts[to]}: ${plural(lost, "packet")} of ${number(packets)} lost`;
       if (lost) { const group = shape("g", { class: "link" }, cell); this.pressable(group, words, command); parts.push(group); }
-      else { cell.append(shape("title", {}, words)); parts.push(cell); }
+      else { cell.append(shape("title", {}, words)); cell.addEventListener("click", () => this.show(command)); parts.push(cell); }
     }
     const svg = shape("svg", { viewBox: `0 0 ${size} ${size}`, width: size, height: size, role: "group", "aria-label": "Losses from each host to each other" }, ...parts);
     svg.style.maxWidth = "100%"; svg.style.height = "auto";
@@ -177,7 +185,8 @@ class FleetPage {
     byId("comparison").hidden = false;
     const [a, b] = c.names, [x, y] = c.totals;
     byId("comparison-title").textContent = `${a} and ${b}`;
-    byId("comparison-title").append(element("small", {}, `lost: ${number(x.lost)} of ${number(x.packets)} packets (${share(x.lost, x.packets) || "no traffic"}), then ${number(y.lost)} of ${number(y.packets)} (${share(y.lost, y.packets) || "no traffic"})`));
+    const side = (t, k, rest) => [this.numberLink(number(t.lost), c.commands[k]), ` of ${number(t.packets)}${rest} (${share(t.lost, t.packets) || "no traffic"})`];
+    byId("comparison-title").append(element("small", {}, "lost: ", ...side(x, 0, " packets"), ", then ", ...side(y, 1, "")));
     const words = (r, s) => r[s + "_packets"] === null || r[s + "_packets"] === 0 ? "no traffic" : share(r[s + "_lost"], r[s + "_packets"]);
     const rate = (r, s) => (r[s + "_lost"] ?? 0) / Math.max(1, r[s + "_packets"] ?? 0);
     this.table("comparison-table", "Comparison", c.rows, [

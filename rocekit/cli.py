@@ -147,6 +147,10 @@ class Commands(click.Group):
         if args and args[0] not in COMMANDS:
             if os.path.isfile(args[0]):  # noqa: PTH113  # pathlib takes 10 ms to import
                 args = ["analyze", *args]
+            elif os.path.isdir(args[0]):  # noqa: PTH112
+                raise click.UsageError(
+                    f"{args[0]} is a folder: name captures, or `rocekit fleet analyze {args[0]} -o LAKE`", ctx
+                )
             elif args[0].endswith(_CAPTURES):
                 # `rocekit x.pcap` and no such file: the command is not what is wrong.
                 raise click.UsageError(f"there is no file {args[0]} to analyze", ctx)

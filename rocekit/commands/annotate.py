@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -35,7 +36,7 @@ def command(
     them. A comment then also names the frame and time in the other captures, or that the packet is not in
     them.
 
-    With --sidecar, a script that is printed then shows the same as fields to filter and colour by: transfer,
+    With --sidecar, a command is printed that shows the same as fields to filter and colour by: transfer,
     connection, role, round, cause, finding, severity and story.
 
     \b
@@ -77,7 +78,8 @@ def command(
         from rocekit.report.wireshark import lua_script, write_sidecar
 
         told = plural(write_sidecar(analysis, sidecar), "packet")
-        click.echo(f"{sidecar}: {told}; read it with -X lua_script:{lua_script()}", err=str(out) == "-")
+        words = ("tshark", "-X", f"lua_script:{lua_script()}", "-o", f"rocekit.sidecar:{sidecar}", "-r", str(out))
+        click.echo(f"{sidecar}: {told}; shown by {shlex.join(words)}", err=str(out) == "-")
     if left_out:
         raise RocekitError(
             f"{plural(left_out, 'frame')} of link types that rocekit cannot read left out: frame numbers in "

@@ -211,6 +211,8 @@ def _unknown(name: str) -> FilterError:
         return FilterError(f"{name}: write {OTHERWISE[name]}")
     words = [*COLUMNS, *HAS, *OPCODE_NAMES, *OPCODE_CLASSES, *FROM_TSHARK]
     near = difflib.get_close_matches(name, words, n=1)
+    if near and (near[0] in OPCODE_NAMES or near[0] in OPCODE_CLASSES):
+        return FilterError(f"there is no opcode {name!r}; did you mean {near[0]}?")
     if near:
         return FilterError(
             f"there is no field {name!r}; did you mean {near[0]}? `rocekit decode --fields help` lists them"

@@ -128,6 +128,12 @@ def test_a_filter_that_matches_nothing_says_so(capture: Path) -> None:
     [
         (["--filter", "psnn == 1"], "there is no field 'psnn'"),
         (["--filter", "psn =="], "is not an expression"),
+        (
+            ["--filter", "opcode == RC_RDMA_WRIT_ONLY"],
+            "there is no opcode 'RC_RDMA_WRIT_ONLY'; did you mean RC_RDMA_WRITE_ONLY?",
+        ),
+        (["-o", "x.pcap"], "decode prints; rocekit replay FILE --filter EXPR -w x.pcap"),
+        (["-w", "x.pcap"], "decode prints; rocekit replay FILE --filter EXPR -w x.pcap"),
         (["--fields", "psn,banana"], "there is no field 'banana'"),
         (["--fields", ","], "names separated by commas"),
         (["--count", "0"], "--count"),

@@ -46,6 +46,10 @@ def test_a_capture_that_is_not_there_is_said_and_is_no_command() -> None:
     assert "there is no file no-such.pcap" in run("no-such.pcap", status=2).stderr
 
 
+def test_a_folder_is_said_to_be_one_and_is_no_command(tmp_path: Path) -> None:
+    assert f"{tmp_path} is a folder: name captures, or `rocekit fleet" in run(tmp_path, status=2).stderr
+
+
 def test_help_is_a_word_too() -> None:
     assert run("help").stdout == run("--help").stdout
     assert run("help", "decode").stdout == run("decode", "--help").stdout

@@ -78,8 +78,8 @@ def command(
         from rocekit.report.wireshark import lua_script, write_sidecar
 
         told = plural(write_sidecar(analysis, sidecar), "packet")
-        words = ("tshark", "-X", f"lua_script:{lua_script()}", "-o", f"rocekit.sidecar:{sidecar}", "-r", str(out))
-        click.echo(f"{sidecar}: {told}; shown by {shlex.join(words)}", err=str(out) == "-")
+        words = ("-X", f"lua_script:{lua_script()}", "-o", f"rocekit.sidecar:{sidecar}", "-r", str(out))
+        click.echo(f"{sidecar}: {told}; shown by tshark {shlex.join(words)}", err=str(out) == "-")
     if left_out:
         raise RocekitError(
             f"{plural(left_out, 'frame')} of link types that rocekit cannot read left out: frame numbers in "

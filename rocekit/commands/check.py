@@ -99,12 +99,12 @@ def _judge(
     from rocekit.errors import RocekitError
     from rocekit.report.verdicts import CaptureVerdict, counting
 
-    name, several = ", ".join(map(str, files)), len(files) > 1
+    names, several = tuple(map(str, files)), len(files) > 1
     try:
         analysis = load(files, journal, plain=0, own_rules=own)
         need_packets(analysis, "check")
     except RocekitError as error:
-        return CaptureVerdict(name, (), (), str(error))
+        return CaptureVerdict(names, (), (), str(error))
     problem = None
     try:
         fail_on_damage(analysis)
@@ -112,7 +112,7 @@ def _judge(
         problem = str(error)
     findings = tuple(analysis.findings)
     return CaptureVerdict(
-        name, findings, counting(findings, least, allowed), problem, several or analysis.capture.several
+        names, findings, counting(findings, least, allowed), problem, several or analysis.capture.several
     )
 
 

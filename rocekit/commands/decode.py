@@ -43,7 +43,12 @@ def _refuse_output(ctx: click.Context, param: click.Parameter, value: str | None
 @filter_option
 @click.option("-V", "--verbose", is_flag=True, help="Every field of every header, a line each.")
 @click.option("--count", "-c", type=COUNT, help="Stop after N packets.")
-@click.option("-o", "-w", "--output", "--write", "written", hidden=True, expose_value=False, callback=_refuse_output)
+@click.option(
+    *("-o", "-w", "--output", "--write", "written"),
+    hidden=True,
+    expose_value=False,
+    callback=_refuse_output,
+)
 @format_option
 @click.pass_context
 def command(

@@ -20,6 +20,9 @@ from rocekit.findings.rules import RULES, find
 
 GROUP: Final = "rocekit.findings"
 
+#: Also SystemExit: a sys.exit() of a rule would end the command with its status, which may be 0, and no word.
+_FAILS: Final = (Exception, SystemExit)
+
 
 def installed_rules() -> list[Rule]:
     """The rules of installed packages.
@@ -36,7 +39,7 @@ def installed_rules() -> list[Rule]:
         where = f"the rules {point.value} of an installed package"
         try:
             value = point.load()
-        except Exception as error:
+        except _FAILS as error:
             raise RocekitError(f"{where} cannot be loaded: {_said(error)}") from None
         found += _rules(value, where)
     return checked(found)
@@ -54,7 +57,7 @@ def rules_of_file(path: str | Path) -> list[Rule]:
         raise RocekitError(f"{path}: there is no such file of rules")
     try:
         names = runpy.run_path(str(path))
-    except Exception as error:
+    except _FAILS as error:
         raise RocekitError(f"{path}: cannot be run: {_said(error)}") from None
     found = [rule for name in ("RULE", "RULES") if name in names for rule in _rules(names[name], str(path))]
     if not found:
@@ -96,11 +99,11 @@ def _look(rules: Iterable[Rule], evidence: Evidence) -> Iterator[Finding]:
             yield from rule.look(evidence)
         except RocekitError:
             raise
-        except Exception as error:
+        except _FAILS as error:
             raise RocekitError(f"the rule {rule.name} failed: {_said(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from rocekit.files.frame_names import frame_name
@@ -23,16 +25,21 @@ class CaptureVerdict:
     """What was found in a capture, or in several of the same traffic.
 
     Attributes:
-        name: the capture's name.
+        files: the names of the capture's files.
         findings: all of them; failing: those that count.
         problem: why it could not be judged, or only in part.
     """
 
-    name: str
+    files: tuple[str, ...]
     findings: tuple[Finding, ...]
     failing: tuple[Finding, ...]
     problem: str | None = None
     several: bool = False
+
+    @property
+    def name(self) -> str:
+        """The files' names."""
+        return ", ".join(self.files)
 
     @property
     def holds(self) -> bool:
@@ -79,7 +86,8 @@ def junit(verdicts: Sequence[CaptureVerdict], rules: Mapping[str, Rule]) -> str:
                 failure = ElementTree.SubElement(case, "failure", message=_xml(found[0].title), type=name)
                 failure.text = _xml("\n".join(_line(f, verdict) for f in found))
     ElementTree.indent(top)
-    return ElementTree.tostring(top, encoding="unicode", xml_declaration=True) + "\n"
+    # Its own declaration would name the locale's encoding; the file has UTF-8.
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(top, encoding='unicode')}\n"
 
 
 def _xml(text: str) -> str:
@@ -96,14 +104,7 @@ def sarif(verdicts: Sequence[CaptureVerdict], rules: Mapping[str, Rule], version
             "ruleIndex": order.index(finding.rule),
             "level": _LEVELS[finding.severity],
             "message": {"text": f"{finding.title}. {finding.advice}" if finding.advice else finding.title},
-            "locations": [
-                {
-                    "physicalLocation": {"artifactLocation": {"uri": verdict.name}},
-                    "logicalLocations": [
-                        {"name": f"frame {name}", "kind": "frame"} for name in _frames(finding, verdict)
-                    ],
-                }
-            ],
+            "locations": _locations(finding, verdict),
         }
         for verdict in verdicts
         for finding in verdict.failing
@@ -129,6 +130,22 @@ def sarif(verdicts: Sequence[CaptureVerdict], rules: Mapping[str, Rule], version
         "results": results,
     }
     return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _locations(finding: Finding, verdict: CaptureVerdict) -> list[dict[str, Any]]:
+    """A location for each file, with the finding's frames in it."""
+    names = _frames(finding, verdict)
+    found = []
+    for place, file in enumerate(verdict.files):
+        frames = [name for name in names if len(verdict.files) == 1 or name.startswith(f"{place}:")]
+        found.append(
+            {
+                # A URI reference (3.4.3): a space, a colon or a # of the name would not be one.
+                "physicalLocation": {"artifactLocation": {"uri": quote(os.fsencode(file))}},
+                "logicalLocations": [{"name": f"frame {name}", "kind": "frame"} for name in frames],
+            }
+        )
+    return found
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -111,6 +112,21 @@ def test_sarif_has_a_result_for_each_finding_and_names_its_rule(tmp_path: Path) 
     assert sorted(result["ruleId"] for result in sarif["results"]) == ["loss", "tail-loss"]
 
 
+def test_sarif_names_files_by_uri_references_and_several_of_one_traffic_apart(tmp_path: Path) -> None:
+    out, odd = tmp_path / "verdicts.sarif", tmp_path / "a b#1:é%.pcap"
+    odd.write_bytes(LOSS.read_bytes())
+    run("check", odd, "-o", out, status=1)
+    (location,) = json.loads(out.read_text())["runs"][0]["results"][0]["locations"]
+    uri = location["physicalLocation"]["artifactLocation"]["uri"]
+    assert (urlsplit(uri).path, unquote(uri)) == (uri, str(odd))
+    run("check", "--together", LOSS, odd, "-o", out, status=1)
+    for result in json.loads(out.read_text())["runs"][0]["results"]:
+        assert len(result["locations"]) == 2
+        for place, location in enumerate(result["locations"]):
+            frames = [one["name"] for one in location["logicalLocations"]]
+            assert all(frame.startswith(f"frame {place}:") for frame in frames), frames
+
+
 def test_a_rule_of_a_file_finds_beside_the_built_in_ones(own: Path) -> None:
     document = json.loads(run("analyze", LOSS, "--rules", own, "--format", "json").stdout)
     assert {f["rule"] for f in document["findings"]} == {"loss", "tail-loss", "many-packets"}
@@ -126,6 +142,8 @@ def test_a_rule_of_a_file_finds_beside_the_built_in_ones(own: Path) -> None:
     ("text", "words"),
     [
         ("1 / 0", "cannot be run: ZeroDivisionError"),
+        ("import sys; sys.exit(0)", "cannot be run: SystemExit: 0"),
+        (OWN.replace("connection.packets > MANY", "exit(0)"), "the rule many-packets failed: SystemExit"),
         ("x = 3", "has no rules"),
         ("RULE = 3", "is no rocekit.findings.Rule"),
         (OWN.replace("many-packets", "loss"), "the rule loss is there twice"),

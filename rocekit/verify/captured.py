@@ -16,6 +16,7 @@ from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.finding import SEVERITIES
 from rocekit.packets import Packets
 from rocekit.verify.pdml import need_pyshark, read_pdml
+from rocekit.wire import OPCODES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +89,34 @@ class CapturedPackets(Packets):
             rows = Filter(rows)(self)
         return CapturedPackets.of(super().where(rows), self._analysis)
 
+    def _repr_html_(self) -> str:
+        from rocekit.report.record_table import SHOWN
+        from rocekit.wire.notebook_html import block, heading, html_table, paragraph
+        from rocekit.wire.words import plural
+
+        shown = self.where(slice(SHOWN))
+        frames = list(zip(shown["file"].tolist(), shown["frame"].tolist(), strict=True))
+        stories = _Stories(packet_stories(self._analysis)).of(frames)
+        rows = (
+            (story.frame, src, dst, _opcode(opcode), f"0x{qpn:x}", psn, story.words)
+            for story, src, dst, opcode, qpn, psn in zip(
+                stories,
+                (shown.addresses[n] for n in shown["src"].tolist()),
+                (shown.addresses[n] for n in shown["dst"].tolist()),
+                *(shown[name].tolist() for name in ("opcode", "dest_qpn", "psn")),
+                strict=True,
+            )
+        )
+        table = html_table(
+            ("frame", "from", "to", "opcode", "to QP", "PSN", "story"),
+            rows,
+            right=("frame", "to QP", "PSN"),
+            wide=("story",),
+        )
+        more = len(self) - SHOWN
+        note = paragraph(f"… and {more:,} more: to_polars() and to_pandas() have all", dim=True)
+        return block(heading(plural(len(self), "packet")), table, note if more > 0 else "")
+
     def to_polars(self) -> pl.DataFrame:
         """These packets as a polars data frame, with the columns of `rocekit export`: fields and story.
 
@@ -146,6 +175,11 @@ class CapturedPackets(Packets):
                 number = int(packet.number)
                 packet.rocekit = next(story for frame, story in told if frame == number)
                 yield packet
+
+
+def _opcode(opcode: int) -> str:
+    known = OPCODES.get(opcode)
+    return f"0x{opcode:02x}" if known is None else known.name
 
 
 class _Stories:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from places import PCAPS
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap
 
 import rocekit
 from rocekit.analysis import Analysis
@@ -26,6 +29,26 @@ PICTURE = "data:image/svg+xml;base64,"
 @pytest.fixture(scope="module")
 def analysis() -> Analysis:
     return rocekit.analyze(LOSS)
+
+
+def test_packets_are_a_table_with_the_story_of_each(analysis: Analysis) -> None:
+    shown = analysis.packets.where("frame in (198, 199)")._repr_html_()
+    assert "<h4>2 packets</h4>" in shown
+    assert "RC_ACKNOWLEDGE" in shown
+    assert "PSN 16688369 again (2nd), after the NAK (frame 198)" in shown
+    every = analysis.packets._repr_html_()
+    assert every.count("<tr") == 1 + 20
+    assert "and 216 more" in every
+
+
+def test_a_table_of_packets_names_those_of_several_captures_and_unknown_opcodes(tmp_path: Path) -> None:
+    other = tmp_path / "x.pcap"
+    other.write_bytes(LOSS.read_bytes())
+    assert "<h4>472 packets</h4>" in rocekit.analyze(LOSS, other).packets._repr_html_()
+    hand = tmp_path / "y.pcap"
+    packet = Ether() / IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=49152) / BTH(opcode=0xDF, dest_qpn=17)
+    wrpcap(str(hand), [packet])
+    assert "<td>0xdf</td>" in rocekit.analyze(hand).packets._repr_html_()
 
 
 def test_an_analysis_shows_findings_first_then_a_picture_and_tables(analysis: Analysis) -> None:

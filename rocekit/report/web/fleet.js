@@ -23,7 +23,7 @@ class FleetPage {
     byId("lake").textContent = m.lake;
     const shown = m.span[0] || m.span[1] ? `; shown: ${m.span[0] ?? "the beginning"} to ${m.span[1] ?? "the end"}` : "";
     byId("when").textContent = t.began ? `${t.began} to ${t.ended}, by the captures' own clocks${shown}` : "no capture could be read";
-    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " ", note) : null));
+    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? " " : null, note ? element("small", {}, note) : null));
     const sum = (name, value, words = number(value)) => this.numberLink(words, m.commands[name]);
     byId("tiles").replaceChildren(
       tile("Hosts that stand out", m.judged ? sum("hosts", m.hosts.length) : "?", "", m.hosts.length ? "bad" : ""),

@@ -35,7 +35,7 @@ class Page {
     const only = errors && errors === m.findings.length ? (errors === 1 ? "error" : "errors") : warnings && warnings === m.findings.length ? (warnings === 1 ? "warning" : "warnings") : null;
     const stalled = m.capture.stalled_ns;
     const sum = (name) => m.connections.reduce((total, c) => total + c[name], 0);
-    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, note ? value + " " : value, note ? element("small", {}, note) : null));
+    const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? " " : null, note ? element("small", {}, note) : null));
     byId("tiles").replaceChildren(
       tile("Findings", number(m.findings.length), only ?? [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
       tile("Time stalled", stalled ? duration(stalled) : "none", stalled ? "by at least one connection" : "", stalled ? "warn" : ""),

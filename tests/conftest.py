@@ -5,6 +5,7 @@ A test that needs what this machine has not is skipped with the name of the miss
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -29,6 +30,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
+
+
+# Nothing of the ten thousand tests that are collected is garbage: to look for it while they are made, and in
+# each full collection later, takes a large part of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: from now on only what tests make is looked through."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

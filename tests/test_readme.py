@@ -14,11 +14,10 @@ import io
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_lines import run_line
 
 # A command of a page may need the file that the one before it made.
 pytestmark = pytest.mark.xdist_group("pages")
@@ -42,22 +41,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 def run(command: str) -> str:
     """What a command prints in a pipe, errors included."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("LC_")}
-    environment |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)}
-    # The interpreter that runs the tests, whether or not its environment is active.
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        ["/bin/bash", "-c", command],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.stdout
+    return run_line(command, ROOT).printed
 
 
 def fixed(text: str) -> str:

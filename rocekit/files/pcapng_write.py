@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -254,6 +255,7 @@ def _text(comment: str) -> bytes:
     return text if len(text) <= 0xFFFF else text[:0xFFFF].decode(errors="ignore").encode()
 
 
+@functools.cache
 def _application() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

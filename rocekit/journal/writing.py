@@ -20,8 +20,8 @@ from typing import IO, Any
 from rocekit.errors import CaptureError, JournalError
 from rocekit.files.growing import GrowingFile
 from rocekit.files.outputs import Together
-from rocekit.journal.records import JournalEvent, parse_event
-from rocekit.journal.schema import CLOCK, COMMON, SCHEMA
+from rocekit.journal.records import JournalEvent
+from rocekit.journal.schema import CLOCK, COMMON, SCHEMA, check
 
 
 def event_line(host: str, pid: int, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def event_line(host: str, pid: int, event: str, fields: Mapping[str, Any]) -> di
         "event": event,
         **given,
     }
-    parse_event(line)
+    check(line)
     schema = SCHEMA[event]
     for key in fields.keys() - COMMON.keys():
         if schema.kind(key) is None:

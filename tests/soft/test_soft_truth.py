@@ -1,6 +1,6 @@
 """Random programs under random faults: claims about the devices, and about an analysis of their captures.
 
-Two thousand runs, or a quarter of them by default, are analysed, and half as many again only run; more with
+Two thousand runs, or an eighth of them by default, are analysed, and half as many again only run; more with
 ``ROCEKIT_SEEDS=20000 pytest tests/soft/test_soft_truth.py``. A failure prints the command that repeats it.
 """
 
@@ -20,7 +20,7 @@ from rocekit.soft.testbed.program import Program, random_faults, random_program
 from rocekit.soft.testbed.replay import compare, differences, random_run
 from rocekit.soft.wires.faults import at_random
 
-RUNS = runs(2000)
+RUNS = runs(2000, share=8)
 SEEDS = st.integers(0, 2**32 - 1)
 many = settings(max_examples=max(10, RUNS // 2), deadline=None, suppress_health_check=list(HealthCheck))
 

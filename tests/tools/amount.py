@@ -35,18 +35,19 @@ def lab_output() -> Path | None:
     return Path(folder) if folder else None
 
 
-def runs(everything: int, *, always: bool = False) -> int:
+def runs(everything: int, *, always: bool = False, share: int = LESS_EXAMPLES) -> int:
     """How many random runs a test does that does so many where nothing is left out.
 
     ``always``: by default too, because it claims a share of them, which fewer would not show.
+    ``share``: by default one in so many.
     """
     wanted = os.environ.get("ROCEKIT_SEEDS")
-    return int(wanted) if wanted else everything if always else examples(everything)
+    return int(wanted) if wanted else everything if always else examples(everything, share)
 
 
-def examples(everything: int) -> int:
+def examples(everything: int, share: int = LESS_EXAMPLES) -> int:
     """How many examples of a property are tried, of which there are so many where nothing is left out."""
-    return everything if EVERYTHING else min(everything, max(everything // LESS_EXAMPLES, FEWEST_EXAMPLES))
+    return everything if EVERYTHING else min(everything, max(everything // share, FEWEST_EXAMPLES))
 
 
 def lacks_more() -> str | None:

@@ -59,7 +59,9 @@ def garbled(name: str, seed: int, share: float, order: str) -> list[bytes]:
     return [header, *(changed(f, rng) if rng.random() < share else f for f in frames)]
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     name=st.sampled_from(NAMES),
     seed=st.integers(0, 2**32),

@@ -289,7 +289,21 @@ def test_a_line_without_end_is_damage_and_costs_no_memory(tmp_path: Path, packed
 
 
 #: What some kinds of value accept, and what others do not.
-_VALUES = (0, -1, True, 1 << 24, 1 << 62, 1 << 64, 1.5, "00", "no hex", [], ["a"], {}, {"a": 1})
+_VALUES: tuple[object, ...] = (
+    0,
+    -1,
+    True,
+    1 << 24,
+    1 << 62,
+    1 << 64,
+    1.5,
+    "00",
+    "no hex",
+    [],
+    ["a"],
+    {},
+    {"a": 1},
+)
 
 
 @pytest.mark.parametrize("event", SCHEMA)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from rocekit.conform.bench import Bench
 from rocekit.conform.drill import Drill
 from rocekit.conform.random_model import RandomDrill, drill_of
-from rocekit.conform.random_moves import Move, sequences
+from rocekit.conform.random_moves import Move, ReceiveMove, sequences
+from rocekit.conform.random_shrink import shortest
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
 
 #: How many drills shrinking one difference plays at most: on a device each takes its time.
@@ -80,12 +81,6 @@ class RandomRun:
         }
 
 
-class _DiffersError(Exception):
-    def __init__(self, difference: Difference) -> None:
-        super().__init__(difference.signature)
-        self.difference = difference
-
-
 def signature(made: RandomDrill, verdict: Verdict) -> str:
     """The kind of a difference: alike differences have the same."""
 
@@ -105,70 +100,89 @@ def signature(made: RandomDrill, verdict: Verdict) -> str:
 
 
 class _Search:
-    """Judges sequences of moves: in the search, and again and again where hypothesis shrinks one."""
+    """Plays sequences of moves, and shortens what differs in a way not seen before."""
 
     def __init__(
-        self, bench: Bench, again: Callable[[Difference], None], explained: Callable[[str], str]
+        self,
+        bench: Bench,
+        found: Callable[[Difference], None],
+        again: Callable[[Difference], None],
+        explained: Callable[[str], str],
     ) -> None:
         self.result = RandomRun()
-        self.seen: set[str] = set()
-        self._bench, self._again, self._explained = bench, again, explained
-        self._shrunk: dict[str, Difference] = {}
-        self._tries = 0
-
-    def begin(self) -> None:
-        """Search on."""
-        self._shrunk.clear()
-        self._tries = 0
+        self._bench, self._found, self._again, self._explained = bench, found, again, explained
+        self._seen: set[str] = set()
 
     def judge(self, drawn: list[Move]) -> None:
-        """Raises :class:`_DiffersError` for a difference of a kind not seen before."""
-        difference = self._difference_of(drawn)
-        if difference is not None:
-            raise _DiffersError(difference)  # in one place, by which hypothesis knows a failure again
-
-    def _difference_of(self, drawn: list[Move]) -> Difference | None:
-        key = repr(drawn)
-        if key in self._shrunk:
-            return self._shrunk[key]
-        searching = not self._shrunk
-        if searching:
-            self.result.drills += 1
-        elif self._tries >= _MOST_SHRINKING:
-            return None
+        """Play one sequence of the search."""
+        result = self.result
+        result.drills += 1
+        made, verdict, difference = self._play(drawn)
+        result.exchanges += made.played(verdict)
+        result.agreed += verdict.outcome == PASS
+        result.inconclusive += verdict.outcome == INCONCLUSIVE
+        if difference is None:
+            return
+        kind = difference.signature
+        if self._explained(kind):
+            result.explained[kind] += 1
+            self._again(difference)
+        elif kind in self._seen:
+            result.repeated[kind] += 1
+            self._again(difference)
         else:
-            self._tries += 1
-            self.result.shrinking += 1
-        found = self._play(drawn, searching)
-        if found is None:
-            return None
-        known = bool(self._explained(found.signature))
-        if not known and found.signature not in self.seen:
-            self._shrunk[key] = found
-            return found
-        if searching:
-            counts = self.result.explained if known else self.result.repeated
-            counts[found.signature] += 1
-            self._again(found)
-        return None
+            self._shorten(drawn, made, difference)
 
-    def _play(self, drawn: list[Move], searching: bool) -> Difference | None:
-        """What differs, if anything does."""
+    def _shorten(self, drawn: list[Move], made: RandomDrill, difference: Difference) -> None:
+        """Shrink a difference of a new kind."""
+
+        def differs(moves: list[Move]) -> Difference | None:
+            found = self._play(moves, counted=False)[2]
+            return found if found is not None and found.signature == difference.signature else None
+
+        moves = _until(drawn, made.played(difference.verdict))
+        confirmed = differs(moves)
+        tried = 1
+        if confirmed is None:
+            confirmed = differs(drawn)
+            moves, tried = drawn, 2
+        if confirmed is None:
+            # The device did not differ again: time decided. Counted, and left.
+            self.result.repeated["not seen again"] += 1
+            self._again(difference)
+        else:
+            shrunk, more = shortest(moves, confirmed, differs, _MOST_SHRINKING)
+            tried += more
+            self._seen.add(difference.signature)
+            self.result.differences.append(shrunk)
+            self._found(shrunk)
+        self.result.shrinking += tried
+
+    def _play(
+        self, drawn: list[Move], *, counted: bool = True
+    ) -> tuple[RandomDrill, Verdict, Difference | None]:
+        """The drill that moves make, its verdict, and what differs, if anything does."""
         made = drill_of(drawn)
         if made.broken:
             words = re.sub(r"\d+", "n", made.broken[0])
-            failed = Verdict(FAIL, came=made.broken[0])
-            return Difference(f"model: {words}", made.drill, failed, made.broken[0])
+            failed = Verdict(FAIL, line=made.drill.steps[-1].line, came=made.broken[0])
+            return made, failed, Difference(f"model: {words}", made.drill, failed, made.broken[0])
         playing = self._bench.play(made.drill)
-        verdict = playing.verdict
-        if searching:
+        if counted:
             self.result.packets += len(playing.frames)
-            self.result.exchanges += made.played(verdict)
-            self.result.agreed += verdict.outcome == PASS
-            self.result.inconclusive += verdict.outcome == INCONCLUSIVE
+        verdict = playing.verdict
         if verdict.outcome != FAIL:
-            return None
-        return Difference(signature(made, verdict), made.drill, verdict)
+            return made, verdict, None
+        return made, verdict, Difference(signature(made, verdict), made.drill, verdict)
+
+
+def _until(moves: list[Move], exchanges: int) -> list[Move]:
+    """The moves up to the one that is the last of so many exchanges."""
+    for i, move in enumerate(moves):
+        exchanges -= not isinstance(move, ReceiveMove)
+        if not exchanges:
+            return moves[: i + 1]
+    return moves
 
 
 def explore(
@@ -193,38 +207,19 @@ def explore(
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
-    search = _Search(bench, again, explained)
-    result = search.result
-    attempt = 0
-    while result.drills < runs:
-        configured = settings(
-            max_examples=runs - result.drills,
-            database=None,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-            report_multiple_bugs=False,
-            print_blob=False,
-        )
-        begun = result.drills
-        search.begin()
-        try:
-            drawing: Any = given(moves)
-            test: Any = configured(seeded(seed + attempt)(drawing(search.judge)))
-            test()
-        except _DiffersError as differs:
-            search.seen.add(differs.difference.signature)
-            result.differences.append(differs.difference)
-            found(differs.difference)
-        except KeyboardInterrupt:
-            result.stopped = True
-            break
-        except BaseException as error:
-            if type(error).__name__ not in ("Flaky", "FlakyFailure"):
-                raise
-            # The device did not differ again: time decided. Counted, and left.
-            result.repeated["not seen again"] += 1
-        if result.drills == begun:
-            break
-        attempt += 1
-    return result
+    search = _Search(bench, found, again, explained)
+    configured = settings(
+        max_examples=runs,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    drawing: Any = given(moves)
+    test: Any = configured(seeded(seed)(drawing(search.judge)))
+    try:
+        test()
+    except KeyboardInterrupt:
+        search.result.stopped = True
+    return search.result

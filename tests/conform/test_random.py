@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from click.testing import CliRunner
 
 from rocekit.cli import rocekit
 from rocekit.conform.bench import Playing
+from rocekit.conform.drill import Drill
 from rocekit.conform.known import read_known
 from rocekit.conform.language import parse_drill, read_drill
 from rocekit.conform.orders import AwaitPacket, BenchReply, Command
 from rocekit.conform.random_drills import Difference, explore, signature
 from rocekit.conform.random_model import drill_of
 from rocekit.conform.random_moves import Move, PostMove, ReceiveMove, RequestMove
+from rocekit.conform.random_shrink import shortest
 from rocekit.conform.soft_bench import SoftBench
 from rocekit.conform.verdict import FAIL, PASS, Verdict
 
@@ -180,6 +183,52 @@ def test_json_has_what_came_of_random_drills() -> None:
     found = json.loads(done.output)
     assert (found["device"], found["seed"], found["drills"], found["agreed"]) == ("soft", 2, 3, 3)
     assert (found["differences"], found["explained"]) == ([], {})
+
+
+def test_the_shortest_sequence_has_only_what_the_difference_takes() -> None:
+    atomic = RequestMove("FETCH_ADD", size=300, place=8)
+    torn = RequestMove("SEND_ONLY", size=7, bad_icrc=True)
+    drawn: list[Move] = [*MOVES[:3], atomic, *MOVES[3:6], PostMove("SEND", answer="rnr"), torn, *MOVES]
+
+    def differs(moves: list[Move]) -> list[Move] | None:
+        kinds = [(move.name, move.bad_icrc) for move in moves if isinstance(move, RequestMove)]
+        both = ("FETCH_ADD", False) in kinds and any(bad for _, bad in kinds)
+        return moves if both and PostMove("SEND", answer="rnr") in moves else None
+
+    found, tried = shortest(drawn, drawn, differs, 200)
+    wanted = {RequestMove("FETCH_ADD"), PostMove("SEND", answer="rnr"), replace(torn, size=64)}
+    assert (len(found), set(found)) == (3, wanted)
+    assert tried < 80
+
+
+def test_shortening_ends_after_so_many_tries() -> None:
+    tries: list[int] = []
+
+    def differs(moves: list[Move]) -> None:
+        tries.append(len(moves))
+
+    assert shortest(MOVES, "found", differs, 3) == ("found", 3)
+    assert len(tries) == 3
+
+
+class OnceDeafBench(DeafBench):
+    """A device that lacks an atomic's response in one drill."""
+
+    right: SoftBench | None = None
+
+    def play(self, drill: Drill) -> Playing:
+        if self.right is not None:
+            return self.right.play(drill)
+        playing = super().play(drill)
+        if playing.verdict.outcome == FAIL:
+            self.right = SoftBench()
+        return playing
+
+
+def test_what_does_not_differ_again_is_counted_and_left() -> None:
+    result = explore(OnceDeafBench(), 3, 60)
+    assert (result.differences, result.repeated) == ([], {"not seen again": 1})
+    assert result.drills == 60
 
 
 def test_the_command_saves_nothing_where_nothing_differs(tmp_path: Path) -> None:

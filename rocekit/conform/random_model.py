@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,11 +53,13 @@ class DrillExchange:
         line: of the drill where it begins.
         words: what it is, without its numbers.
         silent: whether nothing answers it.
+        wr_id: of the request that the program posts in it, or 0.
     """
 
     line: int
     words: str
     silent: bool = True
+    wr_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,12 @@ class RandomDrill:
             suspects = begun if at_end else begun[:-1]
             if suspects and suspects[-1].silent:
                 return suspects[-1].words, True
-        return ("end" if at_end or not begun else begun[-1].words), False
+        if at_end:
+            # A completion belongs to the exchange that it completes.
+            named = re.search(r"\bwr_id: (\d+)", verdict.step)
+            of = [one.words for one in begun if named and one.wr_id == int(named[1])]
+            return f"end: {of[0]}" if of else "end", False
+        return begun[-1].words if begun else "start", False
 
     @property
     def _end(self) -> int:
@@ -312,7 +320,7 @@ class ModelRun:
         order: dict[str, Any] = {"op": move.op, "wr_id": self._wr_id, "length": size}
         order |= {"at": _RESULTS} if read or atomic else {}
         order |= {"compare": 1, "swap_add": 2} if atomic else {}
-        self.exchanges.append(DrillExchange(self._line, f"post {move.op} {answer}"))
+        self.exchanges.append(DrillExchange(self._line, f"post {move.op} {answer}", wr_id=self._wr_id))
         self._call("post", **order)
         self._write({"post": order})
         came = self._comes()

@@ -127,6 +127,15 @@ def test_what_comes_though_nothing_should_belongs_to_the_silent_exchange_before(
     assert signature(made, differs) == "SEND bad ICRC: nothing: RC_ACKNOWLEDGE NAK invalid_request"
 
 
+def test_a_completion_belongs_to_the_exchange_that_it_completes() -> None:
+    made = drill_of([PostMove("SEND"), PostMove("RDMA_READ", answer="NAK remote_access_error")])
+    (last,) = [step for step in made.drill.steps if "wr_id: 2, status" in step.text]
+    expected = "a completion with status REM_ACCESS_ERR, wr_id 2"
+    differs = Verdict(FAIL, line=last.line, step=last.text, expected=expected, came="none in 800 ms")
+    kind = "end: post RDMA_READ NAK remote_access_error: completion REM_ACCESS_ERR: none"
+    assert signature(made, differs) == kind
+
+
 def test_differences_of_a_kind_found_before_are_handed_on_as_they_were_drawn() -> None:
     again: list[Difference] = []
     result = explore(DeafBench(), 3, 60, again=again.append)

@@ -88,7 +88,9 @@ class RandomDrill:
         """
         begun = [exchange for exchange in self.exchanges if exchange.line <= verdict.line]
         at_end = verdict.line >= self._end
-        if verdict.came.startswith("RC_"):
+        # Right opcode and PSN: it belongs to this exchange, unless it is the NAK of a packet ahead.
+        own = re.search(": its (syndrome|msn) is", verdict.came) and "sequence_error" not in verdict.came
+        if verdict.came.startswith("RC_") and not own:
             # The exchange that the packet may belong to: the last one, or a silent one right before it.
             suspects = begun if at_end else begun[:-1]
             if suspects and suspects[-1].silent:

@@ -120,11 +120,25 @@ def test_a_repeat_is_the_packet_that_was_sent_before() -> None:
     assert first == again
 
 
-def test_what_comes_though_nothing_should_belongs_to_the_silent_exchange_before() -> None:
+@pytest.mark.parametrize(
+    ("came", "kind"),
+    [
+        ("syndrome NAK psn_sequence_error (0x60), msn 0: its syndrome is", "SEND bad ICRC: nothing: {}"),
+        ("syndrome NAK invalid_request (0x61), msn 0: its psn is 1", "SEND bad ICRC: nothing: {}"),
+        (
+            "syndrome NAK invalid_request (0x61), msn 0: its syndrome is",
+            "RDMA_WRITE: expect RC_ACKNOWLEDGE ACK: {}",
+        ),
+    ],
+)
+def test_what_comes_though_nothing_should_belongs_to_the_silent_exchange_before(came: str, kind: str) -> None:
     made = drill_of([RequestMove("SEND_ONLY", bad_icrc=True), RequestMove("RDMA_WRITE_ONLY")])
-    came = "RC_ACKNOWLEDGE psn 0 (1000), syndrome NAK invalid_request (0x61), msn 0: its syndrome is"
-    differs = Verdict(FAIL, line=made.exchanges[1].line, step="expect: {}", expected="{}", came=came)
-    assert signature(made, differs) == "SEND bad ICRC: nothing: RC_ACKNOWLEDGE NAK invalid_request"
+    line = made.exchanges[1].line
+    expected = "{op: RC_ACKNOWLEDGE, psn: 0, syndrome: ACK, msn: 1}"
+    words = f"RC_ACKNOWLEDGE psn 0 (1000), {came}"
+    differs = Verdict(FAIL, line=line, step="expect: {}", expected=expected, came=words)
+    refusal = words.split("syndrome ")[1].split(" (")[0]
+    assert signature(made, differs) == kind.format(f"RC_ACKNOWLEDGE {refusal}")
 
 
 def test_a_completion_belongs_to_the_exchange_that_it_completes() -> None:

@@ -17,6 +17,7 @@ from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
+from rocekit.packets.narrow import Narrow
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.points.twice import may_be_doubled
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
 #: A stream that has not had packets twice by now is not kept.
 _SOON: Final = 20_000
+#: Merged packets that are tracked at once: the tracker's columns are wide.
+_AT_ONCE: Final = 1 << 15
 #: At least one transfer in so many has this trouble where clocks differ.
 _FEW: Final = 100
 
@@ -310,21 +313,24 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
     parts: list[Packets] = []
     summary = stages.summary
     for number, path in enumerate(captures):
-        batches, survey = [], OrderSurvey(choose_order)
+        kept, survey = Narrow(), OrderSurvey(choose_order)
         for packets in _read(path, number, stages):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             survey.feed(packets)
-            batches.append(Packets.concat([packets]))
-        parts.append(Packets.used_up(batches) if batches else empty_packets(stages.decoder.addresses))
+            kept.add(packets)
+        parts.append(kept.packets() or empty_packets(stages.decoder.addresses, narrow=True))
         order = survey.order()
         if order.packets:
             summary.orders[number] = order
-            parts[-1] = order.to_merge(parts[-1])
+            parts[-1] = order.to_merge(parts[-1].wide())
     rest = stages.decoder.rest()
     if rest is not None:
         rest = stages.chosen(rest)
-        parts = [in_file_order([part, rest.where(rest.file == n)]) for n, part in enumerate(parts)]
+        for n, part in enumerate(parts):
+            late = Narrow()
+            late.add(rest.where(rest.file == n))
+            parts[n] = in_file_order([part, late.packets() or part.where(slice(0))])
     _feed_parts(parts, mads, stages)
 
 
@@ -341,4 +347,5 @@ def _feed_parts(parts: list[Packets], mads: Mapping[int, Mad], stages: Stages) -
     summary.sightings = Sightings(merged, packets, summary.files, one_clock=one_clock)
     if len(packets):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
-    stages.feed(packets, mads)
+    for begin in range(0, max(len(packets), 1), _AT_ONCE):
+        stages.feed(packets.where(slice(begin, begin + _AT_ONCE)).wide(), mads)

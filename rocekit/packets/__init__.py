@@ -108,6 +108,13 @@ KEPT: Final = MappingProxyType(
 )
 #: Every column by name, in the order in which a packet is printed.
 COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "vni", "dscp", "ecn", *FIELD_HOMES]))
+#: Columns that are computed from the words; narrow packets have these instead.
+_FIELDS: Final = tuple(name for name in FIELD_HOMES if name not in KEPT)
+
+
+def alike(column: Column) -> bool:
+    """Whether a column is one number for all packets."""
+    return len(column) > 0 and column.strides == (0,)
 
 
 class Packets:
@@ -132,6 +139,8 @@ class Packets:
     - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
     - ``truncated``: cut by the snaplen, or by a mirror; ``fragment``: the first fragment of a datagram;
     - ``malformed``: 0, or a code of ``MALFORMED``.
+
+    *Narrow* packets (see ``narrow``) have all columns in types of their size, and no words.
 
     Attributes:
         addresses: textual IP addresses; shared by all batches of one ``Decoder``, it grows.
@@ -226,13 +235,15 @@ class Packets:
 
     def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
         """Some of the packets: by a mask, an array of indices or a slice."""
+        words = self._words[rows]
+        count = len(words)
         return Packets(
-            {name: column[rows] for name, column in self._columns.items()},
-            self._words[rows],
+            {name: _some(column, rows, count) for name, column in self._columns.items()},
+            words,
             self.addresses,
             self._buffer,
-            self._payload_at[rows],
-            {name: column[rows] for name, column in self._lazy.items()},
+            _some(self._payload_at, rows, count),
+            {name: _some(column, rows, count) for name, column in self._lazy.items()},
             self.wrappings,
         )
 
@@ -253,7 +264,25 @@ class Packets:
             parts[0].addresses,
             None,
             np.concatenate([part._payload_at for part in parts]),
+            {name: np.concatenate([part._lazy[name] for part in parts]) for name in parts[0]._own_fields},
             wrappings=max((part.wrappings for part in parts), key=len),  # an empty part may have none
+        )
+
+    @property
+    def _own_fields(self) -> tuple[str, ...]:
+        """The fields that narrow packets have as columns."""
+        return () if self._words.shape[1] else _FIELDS
+
+    def wide(self) -> Packets:
+        """The same packets, with each column in its usual type: the tracker adds and subtracts."""
+        kinds = {
+            name: np.uint64 if homes[0][1].bits > 32 else np.int64 for name, homes in FIELD_HOMES.items()
+        }
+        columns = {name: as_type(column, KEPT.get(name, np.int64)) for name, column in self._columns.items()}
+        fields = {name: as_type(self._lazy[name], kinds[name]) for name in self._own_fields}
+        lazy = self._lazy | fields
+        return Packets(
+            columns, self._words, self.addresses, self._buffer, self._payload_at, lazy, self.wrappings
         )
 
     @classmethod
@@ -267,10 +296,14 @@ class Packets:
         """
         found = cls.concat([part.where(slice(0)) for part in parts])
         taken = [] if rows is None else _by_part(rows, [len(part) for part in parts])
+        fields = parts[0]._own_fields if parts else ()
+        count = sum(map(len, parts)) if rows is None else len(rows)
         for part in parts:
-            part._lazy = {}
+            part._lazy = {name: part._lazy[name] for name in fields}
 
         def joined(columns: list[Column]) -> Column:
+            if count and all(alike(column) and column[0] == columns[0][0] for column in columns):
+                return np.broadcast_to(columns[0][:1].copy(), count)
             if rows is None:
                 return columns[0] if len(columns) == 1 else np.concatenate(columns)
             if len(taken) == 1:
@@ -283,6 +316,8 @@ class Packets:
 
         for name in KEPT if parts else ():
             found._columns[name] = joined([part._columns.pop(name) for part in parts])
+        for name in fields:
+            found._lazy[name] = joined([part._lazy.pop(name) for part in parts])
         for name in ("_words", "_payload_at") if parts else ():
             columns = [getattr(part, name) for part in parts]
             for part in parts:
@@ -309,7 +344,9 @@ class Packets:
 
     def _with(self, columns: dict[str, Column], buffer: NDArray[np.uint8] | None) -> Packets:
         """The same packets with some other columns, and their bytes in another buffer."""
-        lazy = self._lazy if "encapsulation" not in columns else {}
+        lazy = self._lazy
+        if "encapsulation" in columns:  # others follow from it
+            lazy = {name: lazy[name] for name in self._own_fields}
         every = self._columns | columns
         return Packets(every, self._words, self.addresses, buffer, self._payload_at, lazy, self.wrappings)
 
@@ -419,6 +456,18 @@ def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
     return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
 
 
+def as_type(column: Column, kind: Any) -> Column:
+    """A column in another type; one number stays one."""
+    if alike(column):
+        return np.broadcast_to(column[:1].astype(kind), len(column))
+    return column.astype(kind, copy=False)
+
+
+def _some(column: Column, rows: Any, count: int) -> Column:
+    """Some rows of a column; one number stays one."""
+    return np.broadcast_to(column[:1], count) if alike(column) and count else column[rows]
+
+
 def _by_part(
     rows: NDArray[np.int64], lengths: Sequence[int]
 ) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
@@ -438,9 +487,11 @@ def in_file_order(parts: Sequence[Packets]) -> Packets:
     return packets.where(np.lexsort((packets.frame, packets.file)))
 
 
-def empty_packets(addresses: list[str] | None = None) -> Packets:
+def empty_packets(addresses: list[str] | None = None, *, narrow: bool = False) -> Packets:
     """No packets, with all columns."""
     columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in KEPT.items()}
     columns["limit"] = np.empty(0, np.int64)
-    none = np.empty((0, BLOCK_WORDS), np.uint32)
-    return Packets(columns, none, [] if addresses is None else addresses, None, np.empty(0, np.int64))
+    words = np.empty((0, 0 if narrow else BLOCK_WORDS), np.uint32)
+    fields = {name: np.empty(0, np.int64) for name in _FIELDS} if narrow else None
+    known = [] if addresses is None else addresses
+    return Packets(columns, words, known, None, np.empty(0, np.int64), fields)

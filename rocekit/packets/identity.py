@@ -58,16 +58,17 @@ class Alike:
     """
 
     rows: Ints
-    file: Ints
+    file: NDArray[np.int16]
     run_first: Ints
     count: Ints
     group_of_run: Ints
     first_run: Ints
 
     @classmethod
-    def of(cls, identity: NDArray[np.uint64], file: Ints, time_ns: Ints) -> Alike:
+    def of(cls, identity: NDArray[np.uint64], file: NDArray[np.int16], time_ns: Ints) -> Alike:
         """Sort the packets of the concatenated captures. Times are compared within a capture only."""
-        if ((np.diff(time_ns) < 0) & (np.diff(file) == 0)).any():  # a capture is not in the order of time
+        back = np.flatnonzero(time_ns[1:] < time_ns[:-1])
+        if (file[back] == file[back + 1]).any():  # a capture is not in the order of time
             order = np.lexsort((time_ns, file))
             rows = order[np.argsort(identity[order], kind="stable")]
         else:
@@ -132,8 +133,15 @@ class Alike:
         a, b = runs[0][both], runs[1][both]
         equal = self.count[a] == self.count[b]
         once = equal & (self.count[a] == 1)
-        chosen = once if least and np.count_nonzero(once) >= least else equal
-        found = self.rows[self.expand(a[chosen])[0]], self.rows[self.expand(b[chosen])[0]]
+        if (once == equal).all() or (least and np.count_nonzero(once) >= least):
+            found = self.rows[self.run_first[a[once]]], self.rows[self.run_first[b[once]]]
+        else:
+            found = self.rows[self.expand(a[equal])[0]], self.rows[self.expand(b[equal])[0]]
+        # In the order of the one's packets: what is read by these indices is then near each other.
+        partner = np.full(len(self.rows), -1, np.int64)
+        partner[found[0]] = found[1]
+        in_order = np.flatnonzero(partner >= 0)
+        found = in_order, partner[in_order]
         if (once == equal).all():
             self._of_all[first, second] = found
         return found

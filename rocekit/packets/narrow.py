@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocekit.packets import BLOCK_WORDS, FIELD_HOMES, HAS, KEPT, Column, Packets
+from rocekit.packets import FIELD_HOMES, HAS, KEPT, Column, Packets, alike
 from rocekit.packets.wrapping import Wrapping
 from rocekit.wire import BTH, Field
 
@@ -29,11 +29,6 @@ _FIELDS: Final = {
 }
 _TYPES: Final = {**KEPT, **_NARROWER, **_DERIVED, **_FIELDS}
 _BITS: Final = {name: sum(HAS[header.name] for header, _ in homes) for name, homes in FIELD_HOMES.items()}
-
-
-def alike(column: Column) -> bool:
-    """Whether a column is one number for all packets."""
-    return len(column) > 0 and column.strides == (0,)
 
 
 class Narrow:
@@ -58,8 +53,14 @@ class Narrow:
             self.restart()
             self._in_order = False
             return
-        self._count += len(packets)
         self._last_frame = int(frame[-1])
+        self.add(packets)
+
+    def add(self, packets: Packets) -> None:
+        """Keep the packets of a batch, in whatever order."""
+        if not len(packets):
+            return
+        self._count += len(packets)
         self._addresses = packets.addresses
         self._wrappings = max(self._wrappings, packets.wrappings, key=len)
         has = int(np.bitwise_or.reduce(packets.has))
@@ -77,15 +78,15 @@ class Narrow:
             self._parts[name].append(np.broadcast_to(first.copy(), len(packets)) if is_one else column)
 
     def packets(self) -> Packets | None:
-        """The packets, once; None if they did not come in the order of one file."""
+        """The packets, once; None if there are none, or they did not come in the order of one file."""
         if not self._count:
             return None
         columns = {name: _joined(self._parts.pop(name)) for name in [*self._parts]}
         own = {name: columns.pop(name) for name in KEPT}
-        none = np.broadcast_to(np.zeros((1, BLOCK_WORDS), np.uint32), (self._count, BLOCK_WORDS))
         places = np.broadcast_to(np.full(1, -1, np.int64), self._count)
+        words = np.empty((self._count, 0), np.uint32)
         self._count = 0
-        return Packets(own, none, self._addresses, None, places, columns, self._wrappings)
+        return Packets(own, words, self._addresses, None, places, columns, self._wrappings)
 
 
 def _cut_out(words: list[Column], field: Field, kind: Any) -> Column:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
+from rocekit.packets import as_type
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
@@ -111,9 +112,10 @@ class Sightings:
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
-        self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
-        self.syndrome, self.ip_id, self.icrc_state = packets.syndromes(), packets.ip_id, packets.icrc_state
-        self._source_qpn, self._scope = packets.src_qpn, packets.scope
+        self.qpn, self.psn = (as_type(column, np.int64) for column in (packets.dest_qpn, packets.psn))
+        self.opcode, self.syndrome = packets.opcode, packets.syndromes()
+        self.ip_id, self.icrc_state = packets.ip_id, packets.icrc_state
+        self._source_qpn, self._scope = as_type(packets.src_qpn, np.int64), packets.scope
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}
         self._order_by: dict[tuple[str, str], str] = {}
@@ -267,11 +269,7 @@ class Sightings:
 
     def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
         """The delays from one capture point to another, ns."""
-        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        times = self.seen_ns[self._directions.get((here, there), [])]
-        both = (times[:, first] != UNSEEN) & (times[:, second] != UNSEEN)
-        took: Ints = times[both, second] - times[both, first]
-        return took
+        return _delays(self._seen(src, dst), first, second)
 
     def points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst``, in the order in which packets pass them.
@@ -292,8 +290,10 @@ class Sightings:
         base = int(np.argmax(counts))
         place = {base: 0.0}
         for file in range(len(self.names)):
-            ahead, behind = self._took(src, dst, base, file), self._took(dst, src, base, file)
-            if file != base and len(ahead) and len(behind):
+            if file == base:
+                continue
+            ahead, behind = _delays(there, base, file), _delays(back, base, file)
+            if len(ahead) and len(behind):
                 place[file] = (float(np.median(ahead)) - float(np.median(behind))) / 2
         ordered = sorted(place, key=lambda f: place[f])
         if any(place[b] - place[a] < _LEAST_WAY_NS for a, b in pairwise(ordered)):
@@ -373,3 +373,11 @@ def _may_have_sent(connection: Connection, side: int, source_qpn: int, time_ns: 
     first, last = connection.first_ns, connection.last_ns
     in_time = (first is None or first <= time_ns) and (last is None or time_ns <= last)
     return in_time and source_qpn in (0, connection.qpns[side])
+
+
+def _delays(times: Ints, first: int, second: int) -> Ints:
+    """How long packets took from one capture point to another, of those that both have."""
+    here, there = times[:, first], times[:, second]
+    took: Ints = there - here
+    both = (here != UNSEEN) & (there != UNSEEN)
+    return took if both.all() else took[both]

@@ -8,8 +8,8 @@ from places import PCAPS
 
 import rocekit
 from rocekit.explanation.packets import packet_stories
-from rocekit.packets import COLUMNS
-from rocekit.packets.narrow import Narrow, alike
+from rocekit.packets import COLUMNS, Packets, alike
+from rocekit.packets.narrow import Narrow
 
 CAPTURES = (
     "blast-sr-corruption.pcap",
@@ -53,3 +53,19 @@ def test_packets_that_do_not_come_in_the_order_of_their_file_are_not_kept() -> N
     kept(batch)
     kept(batch)
     assert kept.packets() is None
+
+
+def test_narrow_packets_are_chosen_joined_and_widened_as_others_are() -> None:
+    kept = Narrow()
+    again = rocekit.analyze(PCAPS / CAPTURES[0], watch=kept).read_packets()
+    narrow = kept.packets()
+    assert narrow is not None
+    rows = np.arange(len(again) - 1, -1, -2)
+    parts = [narrow.where(slice(0, 10)), narrow.where(slice(10, None))]
+    chosen = Packets.used_up(parts, rows).at(again.time_ns[rows] + 1)
+    assert chosen.words.shape[1] == 0
+    expected = again.where(rows).at(again.time_ns[rows] + 1)
+    for packets in (chosen, chosen.wide(), Packets.concat([chosen])):
+        assert [*packets.rows()] == [*expected.rows()]
+    for column in COLUMNS:
+        assert chosen.wide()[column].dtype == expected[column].dtype, column

@@ -99,9 +99,12 @@ def number(alike: Alike, time_ns: Ints, src: Ints, uncertain: NDArray[np.bool_])
     """
     sizes = np.where(alike.even, alike.most, 0)
     firsts = np.cumsum(sizes) - sizes
-    within = np.arange(len(alike.rows)) - np.repeat(alike.run_first, alike.count)
     numbers = np.empty(len(alike.rows), np.int64)
-    numbers[alike.rows] = np.repeat(firsts[alike.group_of_run], alike.count) + within
+    if len(alike.run_first) == len(alike.rows):  # every run is one packet
+        numbers[alike.rows] = firsts[alike.group_of_run]
+    else:
+        within = np.arange(len(alike.rows)) - np.repeat(alike.run_first, alike.count)
+        numbers[alike.rows] = np.repeat(firsts[alike.group_of_run], alike.count) + within
     total = int(sizes.sum())
     matcher = _Matcher(alike, time_ns, src)
     doubtful = ~alike.even
@@ -151,6 +154,8 @@ class _Matcher:
         """Even groups of which a pair, the k-th of each capture, is off the usual time."""
         alike = self._alike
         several = alike.even & (np.diff(np.append(alike.first_run, len(alike.run_first))) > 1)
+        # An identity has the identification in it: what holds of one packet of a group holds of all.
+        several &= uncertain[alike.rows[alike.run_first[alike.first_run]]]
         runs = np.flatnonzero(several[alike.group_of_run])
         first = alike.first_run[alike.group_of_run[runs]]
         runs, first = runs[runs != first], first[runs != first]
@@ -162,7 +167,7 @@ class _Matcher:
         rows, others = alike.rows[mine], alike.rows[base]
         took = self._time_ns[rows] - self._time_ns[others]
         src, file, from_file = self._src[rows], alike.file[mine], alike.file[base]
-        key = (src << 20) + (from_file << 10) + file
+        key = (src << 20) + (from_file.astype(np.int64) << 10) + file
         found = []
         for value in np.unique(key).tolist():
             of_key = key == value

@@ -69,7 +69,7 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
     """
     by_icrc = all(has_icrcs(packets) for packets in parts)
     identity = np.concatenate([identities(packets, by_icrc=by_icrc) for packets in parts])
-    file = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
+    file = np.repeat(np.arange(len(parts), dtype=np.int16), [len(p) for p in parts])
     own_times = np.concatenate([p.time_ns for p in parts])
     alike = Alike.of(identity, file, own_times)
     alignments = align(parts, alike)
@@ -81,7 +81,7 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
         identity ^= groups.astype(np.uint64)[file] * np.uint64(MIXER)
         alike = Alike.of(identity, file, np.concatenate([p.time_ns for p in parts]))
     times = np.concatenate([a.aligned(p.time_ns) for p, a in zip(parts, alignments, strict=True)])
-    src = np.concatenate([p.src for p in parts])
+    src = np.concatenate([p.src for p in parts]).astype(np.int64)
     uncertain = np.concatenate([p.ip_id for p in parts]) == 0
     numbers, total = number(alike, times, src, uncertain)
     group_of_row = alike.group_of_row

@@ -9,9 +9,8 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.explanation.packets import CAUSES, ROLES, PacketStories
-from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED, Column
+from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED, Column, alike
 from rocekit.packets.malformed import MALFORMED
-from rocekit.packets.narrow import alike
 
 if TYPE_CHECKING:
     import polars as pl

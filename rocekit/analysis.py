@@ -269,10 +269,11 @@ def _journals_beside(capture: str | Path) -> list[Path]:
     if str(capture) == "-" or not is_there(path.parent) or not name:
         return []
     try:
-        beside = os.listdir(path.parent)  # noqa: PTH208 there may be thousands of files
+        every = os.listdir(path.parent)  # noqa: PTH208 there may be thousands of files
     except OSError:  # the folder may be entered but not listed
-        beside = []
-    names = [f"{name}{JOURNAL_SUFFIX}", *sorted(n for n in beside if _is_journal_of(n, name))]
+        every = []
+    journals = (n for n in every if n.endswith(JOURNAL_SUFFIX))  # few: most are captures
+    names = [f"{name}{JOURNAL_SUFFIX}", *sorted(n for n in journals if _is_journal_of(n, name))]
     return [p for p in (path.parent / n for n in dict.fromkeys(names)) if is_there(p)]
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 5.0
 """Between two looks at the sources. What rests for so long is taken."""
+LEAST_MEMORY = 256 << 20
+"""Of each process: one that analyzes nothing takes about half of this."""
 SHOWN = 10
 """Hosts that stand out, in text."""
 
@@ -110,6 +112,7 @@ def command(
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers is for this machine: a scheduler has its own.")
     need_polars()
+    _check_memory(memory)
     settings = LakeSettings(_kept(transfers), not no_icrc, split)
     streams = [] if watch else find_streams(sources, point)
     watcher, growing = Watcher(sources, point), Growth()
@@ -175,6 +178,27 @@ def _kept(text: str) -> int | None:
     if not text.isdecimal():
         raise click.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--transfers")
     return int(text)
+
+
+def _check_memory(text: str) -> None:
+    """Check what is given to Dask as a process's memory."""
+    from rocekit.errors import needs_extra
+
+    try:
+        from dask.utils import parse_bytes
+    except ImportError:
+        raise needs_extra("fleet needs", "dask", "fleet") from None
+    if text == "auto":
+        return
+    try:
+        given = parse_bytes(text)
+    except ValueError:
+        given = -1
+    if given < LEAST_MEMORY:
+        raise click.BadParameter(
+            f"{text!r} is neither auto nor at least {LEAST_MEMORY >> 20} MiB, such as 4GiB.",
+            param_hint="--memory",
+        )
 
 
 class _Line:

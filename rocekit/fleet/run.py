@@ -299,11 +299,14 @@ def in_turn(
     ended = as_completed()
     asked = 0.0
 
+    def count_workers() -> None:
+        progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
+
     def fill() -> None:
         nonlocal asked
         if (now := time.monotonic()) - asked >= _ASK_S or not running:
             asked = now
-            progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
+            count_workers()
         while len(running) < _AHEAD * max(progress.workers, 1):
             if not waiting:
                 return
@@ -318,6 +321,8 @@ def in_turn(
     tell(progress)
     for future in ended:
         item = running.pop(future.key)
+        if not progress.workers:  # there was none yet when the item was submitted
+            count_workers()
         outcome = future.exception() if future.status == "error" else future.result()
         future.release()
         yield item, outcome

@@ -67,7 +67,7 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
         journals = find_journals(stream.name)
         analysis = analyze(
             stream.name,
-            journals=journals or None,
+            journals=journals,  # none is none: the folder is not looked through again
             check_icrc=settings.check_icrc,
             plain=settings.transfers,
             watch=meter,

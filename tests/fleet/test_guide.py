@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -116,6 +118,38 @@ def test_the_manifest_of_kubernetes_has_what_dask_s_operator_reads() -> None:
     ports = {port["name"] for port in scheduler["ports"]}
     assert {port["targetPort"] for port in spec["scheduler"]["service"]["ports"]} == ports
     assert spec["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == manifest["metadata"]["name"]
+
+
+def test_the_manifest_of_kubernetes_has_only_what_dask_s_operator_knows() -> None:
+    found = importlib.util.find_spec("dask_kubernetes")
+    if found is None or found.origin is None:
+        pytest.skip("no dask-kubernetes (pip install dask-kubernetes)")
+    chart = Path(found.origin).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator"
+    crd = yaml.safe_load((chart / "crds" / "daskcluster.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (manifest,) = map(yaml.safe_load, blocks("kubernetes", "yaml"))
+    assert manifest["apiVersion"] == f"{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}"
+    assert manifest["kind"] == crd["spec"]["names"]["kind"]
+    assert _unknown(manifest["spec"], schema["properties"]["spec"], "spec") == []
+
+
+def _unknown(value: object, schema: dict[str, Any], where: str) -> list[str]:
+    """The places of a manifest that its definition does not have, or has with another type."""
+    if isinstance(value, list):
+        return [one for item in value for one in _unknown(item, schema["items"], where)]
+    if not isinstance(value, dict):
+        types = {"string": str, "integer": int, "boolean": bool}
+        return [] if isinstance(value, types.get(schema.get("type", ""), object)) else [where]
+    if "properties" not in schema:  # names of the user's own, such as labels
+        return []
+    known = schema["properties"]
+    wrong = [f"{where}.{name}" for name in value if name not in known]
+    return wrong + [
+        one
+        for name in value
+        if name in known
+        for one in _unknown(value[name], known[name], f"{where}.{name}")
+    ]
 
 
 def test_what_is_new_or_has_grown_is_due_once_it_rests(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from fleet_lake import FLEET, contents, made
 from places import PCAPS
 
 import rocekit
+from rocekit.analysis import find_journals
 from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError
+from rocekit.files.capture_names import Rotation, rotation
 from rocekit.fleet.lake import Lake, write_parquet
 from rocekit.fleet.query import connect, dicts
 from rocekit.fleet.schema import OF_ALL, OF_PAIRS, TABLES
@@ -259,3 +261,22 @@ def test_a_worker_of_a_killed_run_leaves_no_capture_with_half_of_its_tables(
     done = add_stream(str(lake.folder), stream, LakeSettings())
     assert done.full == "No such file or directory"
     assert not list(lake.folder.glob("day=*/point=*/*"))
+
+
+def test_the_cost_of_a_capture_does_not_grow_with_the_captures_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Journals are looked for by name, and only names of journals are taken apart."""
+    taken_apart: list[str] = []
+
+    def noted(name: str) -> Rotation:
+        taken_apart.append(name)
+        return rotation(name)
+
+    monkeypatch.setattr("rocekit.analysis.rotation", noted)
+    for number in range(40):
+        (tmp_path / f"host{number}.pcap").touch()
+    (tmp_path / "host7.program.journal.jsonl").touch()
+    assert find_journals(tmp_path / "host7.pcap") == [tmp_path / "host7.program.journal.jsonl"]
+    assert find_journals(tmp_path / "host8.pcap") == []
+    assert taken_apart == ["host7.program.journal.jsonl"]

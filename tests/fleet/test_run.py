@@ -271,6 +271,19 @@ def test_what_is_no_scheduler_is_one_line(
     assert result.output.count("\n") == 1
 
 
+@pytest.mark.parametrize("memory", ["lots", "0", "-1GiB", "0.5", "100MB"])
+def test_a_memory_in_which_no_worker_can_be_is_a_wrong_command_line(
+    memory: str, captures: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    result = CliRunner().invoke(
+        cli, ["fleet", "analyze", str(captures), "-o", str(lake), f"--memory={memory}"]
+    )
+    assert result.exit_code == 2
+    assert f"'{memory}' is neither auto nor at least 256 MiB" in result.output
+    assert not lake.exists()
+
+
 def test_two_runs_do_not_add_to_one_lake_at_once(lake: Path) -> None:
     with Lake(lake).alone(), pytest.raises(RocekitError, match="another"), Lake(lake).alone():
         pass

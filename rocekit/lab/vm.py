@@ -59,6 +59,14 @@ EMULATED = {"x86_64": ("tsc=reliable", "clocksource=tsc")}
 """Kernel parameters under emulation. QEMU gives all its processors one time stamp counter; Linux takes it for
 several that differ, and chooses the HPET, which costs microseconds each time a program reads the clock.
 """
+CARELESS = ("mitigations=off", "init_on_alloc=0")
+"""No precautions against the flaws of real processors, and no memory wiped before use: under emulation they
+only cost time. Where instructions are counted they stay, since they are part of what a program costs.
+"""
+CPU = {"x86_64": "max,la57=off"}
+"""QEMU's name of the processor that it emulates: all that it can, but page tables of five levels, of which
+each miss of the emulated TLB would walk one more.
+"""
 COUNTED = "-icount shift=0,sleep=off"
 """QEMU's options for a clock that counts instructions: one is 2^0 ns, and an idle guest's clock jumps to the
 next event that it waits for.
@@ -281,9 +289,10 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
         path = str(folder / name).replace(",", ",,")
         devices.append(f"-chardev socket,id=rk_{name},path={shlex.quote(path)}")
         devices.append(f"-device virtserialport,bus=rocekit.0,chardev=rk_{name},name=rocekit.{name}")
-    emulated = EMULATED.get(platform.machine(), ()) if accelerator == "tcg" else ()
+    emulated: tuple[str, ...] = EMULATED.get(platform.machine(), ()) if accelerator == "tcg" else ()
     if accelerator == "tcg":
-        devices.append("-cpu max")
+        devices.append(f"-cpu {CPU.get(platform.machine(), 'max')}")
+        emulated = emulated if guest.counted else (*emulated, *CARELESS)
     if guest.counted:
         devices.append(COUNTED)
     return [

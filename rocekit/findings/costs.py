@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.cause_words import repeat_cause
 from rocekit.findings.evidence import status_of
-from rocekit.findings.finding import MAX_LISTED
+from rocekit.findings.finding import MAX_LISTED, Listed
 from rocekit.track.short_timers import short_timer_ns
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -40,7 +40,7 @@ def costs(stories: Sequence[Story]) -> dict[str, Any]:
             "frames": worst.frames[:MAX_LISTED],
         },
         "transfers": [t.id for t in affected_transfers(stories)[:MAX_LISTED]],
-        "cases": [_case(s) for s in stories[:MAX_LISTED]],
+        "cases": Listed(_case, stories[:MAX_LISTED]),
     }
     statuses = sorted(
         {s for t in affected_transfers(stories) if (s := status_of(t)) not in (None, "SUCCESS")}

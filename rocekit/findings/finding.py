@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_name
@@ -26,6 +27,39 @@ MAX_LISTED: Final = 100
 #: Evidence under these names has frame references, which `to_dict` changes to frame names.
 _FRAME_KEYS: Final = frozenset({"frame", "frames"})
 _FRAME_SUFFIX: Final = "_frame"
+
+
+class Listed(Sequence[Any]):
+    """A list that is made when somebody looks at it: the text never does, and there may be thousands.
+
+    Args:
+        make: makes one of its items, of one of ``these``.
+    """
+
+    def __init__(self, make: Callable[[Any], Any], these: Sequence[Any]) -> None:
+        self._make = make
+        self._these = these
+
+    @cached_property
+    def _made(self) -> list[Any]:
+        return [self._make(one) for one in self._these]
+
+    def __len__(self) -> int:
+        return len(self._these)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._made[at]
+
+    def __eq__(self, other: object) -> bool:
+        return self._made == (other._made if isinstance(other, Listed) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        return list, (self._made,)  # other processes get the list
 
 
 @dataclass(frozen=True)
@@ -83,7 +117,7 @@ def _named(key: str, value: Any, several: bool) -> Any:
     if isinstance(value, Mapping):
         return {k: _named(k, v, several) for k, v in value.items()}
     is_frame = key in _FRAME_KEYS or key.endswith(_FRAME_SUFFIX)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Listed):
         return [_named(key, v, several) for v in value]
     return frame_name(value, several=several) if is_frame and isinstance(value, int) else value
 

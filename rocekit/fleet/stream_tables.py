@@ -244,7 +244,7 @@ def _whole(value: Any) -> int | None:
 def _first_ns(evidence: Mapping[str, Any]) -> int | None:
     """The earliest time that a finding's evidence has of its cases."""
     cases = evidence.get("cases")
-    times = [c.get("time_ns") for c in cases if isinstance(c, Mapping)] if isinstance(cases, list) else []
+    times = [c.get("time_ns") for c in cases if isinstance(c, Mapping)] if isinstance(cases, Sequence) else []
     times.append(evidence.get("time_ns", evidence.get("first_ns")))
     return min((int(t) for t in times if isinstance(t, int)), default=None)
 

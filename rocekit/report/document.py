@@ -361,7 +361,7 @@ class FindingPlaces:
 def _case_frames(finding: Finding) -> list[list[int]]:
     """The frames of each case that a finding lists, without cases that name none."""
     listed = finding.evidence.get("cases")
-    cases = [case for case in listed if isinstance(case, Mapping)] if isinstance(listed, list) else []
+    cases = [case for case in listed if isinstance(case, Mapping)] if isinstance(listed, Sequence) else []
     named = [[v for k, v in case.items() if k.endswith("_frame") and isinstance(v, int)] for case in cases]
     return [frames for frames in named if frames]
 

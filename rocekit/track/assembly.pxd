@@ -48,7 +48,10 @@ cdef class Assembly:
     @cython.locals(mtu=int64_t, length=int64_t)
     cpdef bint _past_end(self, Transfer transfer, int64_t p)
 
+    @cython.locals(is_whole=bint)
     cpdef _finish(self, Transfer transfer)
+
+    @cython.locals(rows=Rows, i=Py_ssize_t)
     cpdef drain(self)
 
     @cython.locals(to=int64_t, first=int64_t, last=int64_t)

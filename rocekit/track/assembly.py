@@ -14,7 +14,7 @@ from rocekit import wire
 from rocekit.track.events import Event
 from rocekit.track.gaps.msn_count import MsnCount
 from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
-from rocekit.track.transfers import INCOMPLETE, SENT, Transfer
+from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
 from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
 from rocekit.wire.psn import MASK
 
@@ -34,6 +34,10 @@ _STALE: Final = 64
 #: More READs and atomics than any QP has outstanding.
 _OUTSTANDING: Final = 256
 
+#: Of all sides without a hole, which are most: nothing is put into them.
+_NONE_AHEAD: Final[dict[int, tuple[Rows, int]]] = {}
+_NO_PSNS: Final[list[int]] = []
+
 _IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT in o.headers)
 _INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
 
@@ -52,11 +56,11 @@ class Assembly:
         self.progress = progress
         self.recent = recent
         self.outcomes = outcomes
-        self.ahead: dict[int, tuple[Rows, int]] = {}
+        self.ahead: dict[int, tuple[Rows, int]] = _NONE_AHEAD
         # The PSNs in order, and those of READs, atomics and so on. What left ``ahead`` is still in them.
-        self._order: list[int] = []
+        self._order: list[int] = _NO_PSNS
+        self._asking: list[int] = _NO_PSNS
         self._first = 0
-        self._asking: list[int] = []
         self.hole_ns = 0
 
     def beyond(self, r: Rows, i: int, p: int) -> None:
@@ -80,7 +84,7 @@ class Assembly:
     def put_ahead(self, r: Rows, i: int, p: int) -> None:
         """Keep the packet at row ``i`` until the hole in front of it closes."""
         if not self.ahead:
-            self.clear()
+            self.ahead, self._order, self._asking, self._first = {}, [], [], 0
         elif len(self._order) > 2 * len(self.ahead) + _STALE:
             self._order = [q for q in self._order if q in self.ahead]
             self._asking = [q for q in self._asking if q in self.ahead]
@@ -95,10 +99,7 @@ class Assembly:
 
     def clear(self) -> None:
         """Keep no packet."""
-        self.ahead.clear()
-        self._order.clear()
-        self._asking.clear()
-        self._first = 0
+        self.ahead, self._order, self._asking, self._first = _NONE_AHEAD, _NO_PSNS, _NO_PSNS, 0
 
     def _lowest(self) -> int:
         """The lowest PSN that is kept; there is one."""
@@ -213,12 +214,13 @@ class Assembly:
         """All requests of the message are there."""
         if transfer.operation == "WRITE" and transfer.started and transfer.length is not None:
             transfer.bytes = transfer.length
-        if transfer.missing and transfer.started:
+        is_whole = transfer.missing is NOTHING or not transfer.missing
+        if transfer.started and not is_whole:
             transfer.packets = transfer.last_psn - transfer.first_psn + 1
             if transfer.length is None and self.connection.path_mtu:
                 transfer.bytes += len(transfer.missing) * self.connection.path_mtu
         if not self.progress.reliable:
-            transfer.status = SENT if transfer.started and not transfer.missing else INCOMPLETE
+            transfer.status = SENT if transfer.started and is_whole else INCOMPLETE
             self.ledger.sink.ended(transfer)
         elif self.progress.acked > transfer.first_psn:
             self.outcomes.settle()
@@ -246,7 +248,8 @@ class Assembly:
                 if row is not None:
                     self.ahead[self.progress.expected] = row
                 return
-            self.assemble(*row, self.progress.expected)
+            rows, i = row
+            self.assemble(rows, i, self.progress.expected)
 
     def skip(self, upto: int) -> None:
         """Give up the holes below ``upto``: they are not in the capture."""
@@ -285,9 +288,9 @@ class Assembly:
                 else:
                     building.miss(first, last)
             if first < self.progress.acked:
-                self.connection.missed.append(event)
+                self.connection.note_missed(event)
             else:
-                self.connection.unfilled.append(event)
+                self.connection.note_unfilled(event)
             self.progress.expected = to
             if self.progress.high < to:
                 self.progress.high = to

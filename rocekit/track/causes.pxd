@@ -34,12 +34,13 @@ cdef class Causes:
     cdef public int64_t run_due_ns
     cdef public int64_t run_high
     cdef public int64_t shortest_timeout_ns
-    cdef public list refusals
-    cdef public list obeyed
+    cdef public object refusals
+    cdef public object obeyed
 
     cpdef clear(self)
 
     cpdef refuse(self, Event refusal)
+    cpdef _withdraw(self, Event refusal)
 
     @cython.locals(refusal=Event)
     cpdef Event standing(self, int64_t p)

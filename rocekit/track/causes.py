@@ -8,6 +8,7 @@ whose time is nearest. It may also be none of them: what the capture shows may h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -103,13 +104,12 @@ class Causes:
         self.run_due_ns = 0
         self.run_high = 0
         self.shortest_timeout_ns = 0
-        self.refusals: list[Event] = []
-        self.obeyed: list[Event] = []
+        self.refusals: Sequence[Event] = ()  # most connections never have any: a list costs memory
+        self.obeyed: Sequence[Event] = ()
 
     def clear(self) -> None:
         """The PSNs begin anew: no NAK before counts."""
-        self.refusals.clear()
-        self.obeyed.clear()
+        self.refusals = self.obeyed = ()
 
     def skipped_ns(self, p: int, lately_ns: int) -> int:
         """When a response last skipped the READ or atomic at ``p`` after its request; 0: never.
@@ -126,9 +126,11 @@ class Causes:
             return 0
         lately_ns = max(lately_ns, self.recent.back_ns)
         for q in range(p - 1, p - RING, -1):
-            answered_ns = self.recent.covered_ns(q)
             # It does not send again what it has just sent again.
-            if q == self.run_psn or self.recent.covered_upto(q) != q or answered_ns <= lately_ns:
+            if q == self.run_psn or self.recent.covered_upto(q) != q:
+                continue
+            answered_ns = self.recent.covered_ns(q)
+            if answered_ns <= lately_ns:
                 continue
             transfer = self.ledger.find(q)
             if transfer is not None and transfer.operation in OWN_RESPONSE:
@@ -147,9 +149,11 @@ class Causes:
 
     def refuse(self, refusal: Event) -> None:
         """A NAK or RNR NAK came."""
-        if len(self.refusals) >= REFUSALS:
-            del self.refusals[0]
-        self.refusals.append(refusal)
+        self.refusals = [*self.refusals[1 - REFUSALS :], refusal]
+
+    def _withdraw(self, refusal: Event) -> None:
+        """A NAK or RNR NAK does not hold any more."""
+        self.refusals = [e for e in self.refusals if e is not refusal]
 
     def standing(self, p: int) -> Event | None:
         """A NAK or RNR NAK that holds and makes the requester go back to ``p`` or further."""
@@ -230,14 +234,14 @@ class Causes:
         if cause == "timeout":
             for refusal in ignored:
                 refusal.ignored = True
-                self.refusals.remove(refusal)
+                self._withdraw(refusal)
         if code_known and doubt is None:
             doubt, doubt_waited_ns = self._held_up(p, time_ns, nearest, obeyed)
         if code_known and self.run_cause == "timeout" and doubt is None and not self.refusals:
             self._note_short_wait(p, time_ns - self.recent.last_tx_ns)
         self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
         if not code_known:
-            self.refusals.clear()
+            self.refusals = ()
         elif doubt == "timeout":  # the timer restarts when it runs out
             self.run_due_ns = min(self.run_due_ns, busy_ns)
         return self.run_cause, since_ns, doubt, doubt_waited_ns
@@ -248,7 +252,7 @@ class Causes:
         if not IMPLIED_NS <= waited_ns < self._timeout_ns() >> 1:
             return
         if len([s for s, _, _ in waits if s == side]) < SHORT_WAITS:
-            waits.append((side, p, waited_ns))
+            self.ledger.connection.short_waits = [*waits, (side, p, waited_ns)]
 
     def _ignored(self, p: int, i: int, r: Rows) -> list[Event]:
         """The NAKs not obeyed: the requester waited many times as long as obeying one takes.
@@ -368,7 +372,7 @@ class Causes:
             self.slowest_ns = time_ns - due_ns
         if learn and time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
             self.reaction_ns = time_ns - due_ns
-        self.refusals.remove(obeyed)
+        self._withdraw(obeyed)
         self.obeyed = [*self.obeyed[1 - REFUSALS :], obeyed]
 
     def _off_ns(self, told_ns: int, busy_ns: int, time_ns: int) -> int:

@@ -29,21 +29,21 @@ cdef class Connection:
     cdef public list negotiated
     cdef public dict mtu_observed
     cdef public int64_t largest_payload
-    cdef public list missed
-    cdef public list unfilled
-    cdef public list jumps
-    cdef public list stray_events
-    cdef public list bad_icrc
+    cdef public object missed
+    cdef public object unfilled
+    cdef public object jumps
+    cdef public object stray_events
+    cdef public object bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
     cdef public list overtaken
     cdef public int64_t duplicate_acks
-    cdef public list copied_acks
+    cdef public object copied_acks
     cdef public int64_t copied_ack_count
     cdef public list recoveries
     cdef public object resent_per_loss
     cdef public int64_t missed_copies
-    cdef public list short_waits
+    cdef public object short_waits
     cdef public object application
     cdef public list around
     cdef public bint paired_surely

@@ -15,8 +15,9 @@ QPNs are compared together with addresses: each host has its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocekit import wire
 from rocekit.packets.wrapping import PLAIN, Wrapping
@@ -60,6 +61,15 @@ class Negotiated:
 
 _NOTHING_KNOWN: Final = Negotiated()
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
+_Noted = TypeVar("_Noted")
+
+
+def _with(noted: Sequence[_Noted], one: _Noted) -> Sequence[_Noted]:
+    """What was noted so far and one more: a list, which most connections never need."""
+    if isinstance(noted, list):
+        noted.append(one)
+        return noted
+    return [*noted, one]
 
 
 @dataclass(eq=False)
@@ -113,21 +123,21 @@ class Connection:
     negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_KNOWN, _NOTHING_KNOWN])
     mtu_observed: dict[int, int] = field(default_factory=dict)
     largest_payload: int = 0
-    missed: list[Event] = field(default_factory=list)
-    unfilled: list[Event] = field(default_factory=list)
-    jumps: list[Event] = field(default_factory=list)
-    stray_events: list[Event] = field(default_factory=list)
-    bad_icrc: list[int] = field(default_factory=list)
+    missed: Sequence[Event] = ()
+    unfilled: Sequence[Event] = ()
+    jumps: Sequence[Event] = ()
+    stray_events: Sequence[Event] = ()
+    bad_icrc: Sequence[int] = ()
     bad_icrc_count: int = 0
     closed_frame: int | None = None
     overtaken: list[int] = field(default_factory=lambda: [0, 0])
     duplicate_acks: int = 0
-    copied_acks: list[int] = field(default_factory=list)
+    copied_acks: Sequence[int] = ()
     copied_ack_count: int = 0
     recoveries: list[str | None] = field(default_factory=lambda: [None, None])
     resent_per_loss: float | None = None
     missed_copies: int = 0
-    short_waits: list[tuple[int, int, int]] = field(default_factory=list)
+    short_waits: Sequence[tuple[int, int, int]] = ()
     application: Application | None = None
     around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
     paired_surely: bool = True
@@ -187,15 +197,27 @@ class Connection:
             return -(-length // self.path_mtu)
         return 0
 
+    def note_missed(self, event: Event) -> None:
+        self.missed = _with(self.missed, event)
+
+    def note_unfilled(self, event: Event) -> None:
+        self.unfilled = _with(self.unfilled, event)
+
+    def note_jump(self, event: Event) -> None:
+        self.jumps = _with(self.jumps, event)
+
+    def note_stray(self, event: Event) -> None:
+        self.stray_events = _with(self.stray_events, event)
+
     def note_copied_ack(self, frame: int) -> None:
         self.copied_ack_count += 1
         if len(self.copied_acks) < MAX_KEPT:
-            self.copied_acks.append(frame)
+            self.copied_acks = _with(self.copied_acks, frame)
 
     def note_bad_icrc(self, frame: int) -> None:
         self.bad_icrc_count += 1
         if len(self.bad_icrc) < MAX_KEPT:
-            self.bad_icrc.append(frame)
+            self.bad_icrc = _with(self.bad_icrc, frame)
 
     def to_dict(self) -> dict[str, Any]:
         """The connection as the JSON contract has it."""
@@ -237,9 +259,8 @@ def connected(
     connection.progress = [None, None]
     connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
     connection.mtu_observed = {}
-    connection.missed, connection.unfilled, connection.jumps = [], [], []
-    connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
-    connection.copied_acks, connection.recoveries = [], [None, None]
+    connection.missed = connection.unfilled = connection.jumps = connection.stray_events = ()
+    connection.bad_icrc = connection.copied_acks = connection.short_waits = ()
+    connection.overtaken, connection.recoveries = [0, 0], [None, None]
     connection.around = [PLAIN, PLAIN]
-    connection.short_waits = []
     return connection

@@ -26,7 +26,6 @@ cdef class Ledger:
     cdef public Sink sink
     cdef public Progress progress
     cdef public list window
-    cdef public list firsts
     cdef public Transfer building
     cdef public Transfer open_read
     cdef public list pending
@@ -36,6 +35,10 @@ cdef class Ledger:
     @cython.locals(at=Py_ssize_t, transfer=Transfer)
     cpdef Transfer find(self, int64_t p)
 
+    @cython.locals(at=Py_ssize_t, near=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, transfer=Transfer)
+    cpdef Py_ssize_t _before(self, int64_t p)
+
+    @cython.locals(at=Py_ssize_t)
     cpdef bint has_answered_between(self, int64_t first, int64_t end)
     cpdef bint is_full(self)
     cpdef list drop_oldest(self)
@@ -53,6 +56,13 @@ cdef class Ledger:
     @cython.locals(last=Event)
     cpdef Event give(self, Transfer transfer, Event event)
 
+    @cython.locals(last=Event)
+    cpdef Event go_on(
+        self, Transfer transfer, int64_t run, int64_t p, int64_t time_ns, int64_t frame, int64_t size,
+        int64_t first_sight
+    )
+
+    cpdef _sent_again(self, Transfer transfer, int64_t time_ns, int64_t frame)
     cpdef _wait(self, int64_t number, Event event)
     cpdef bint waits(self, Event event)
 

@@ -7,7 +7,6 @@ holds it. An event for a PSN that no transfer holds yet waits until one does.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
+#: What is sent again is among the last of them, as a rule: so many are looked at one by one.
+_NEAR: Final = 8
 
 _NUMBER: Final = itemgetter(1)
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
@@ -72,10 +73,11 @@ class Ledger:
         sink: hears of transfers as they begin and change.
 
     Attributes:
-        window: the last transfers, by PSN; firsts: their first PSNs.
+        window: the last transfers, in the order of their first PSNs.
         building: the message whose last packet was not seen yet.
         open_read: a READ whose number of PSNs is not known yet.
-        pending: events of PSNs that no transfer holds yet, a heap of their PSNs, numbers and themselves.
+        pending: events of PSNs that no transfer holds yet, a heap of their PSNs, numbers and themselves;
+        None before the first.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
@@ -84,24 +86,45 @@ class Ledger:
         self.sink = sink
         self.progress = progress
         self.window: list[Transfer] = []
-        self.firsts: list[int] = []
         self.building: Transfer | None = None
         self.open_read: Transfer | None = None
-        self.pending: list[tuple[int, int, Event]] = []
+        self.pending: list[tuple[int, int, Event]] | None = None
         self._numbers = 0
         self._waiting: set[int] | None = None  # the events' id(); most sides never have any
 
     def find(self, p: int) -> Transfer | None:
         """The transfer that holds PSN ``p``."""
-        at = bisect_right(self.firsts, p) - 1
+        at = self._before(p)
         if at < 0:
             return None
         transfer = self.window[at]
         return transfer if p <= transfer.last_psn else None
 
+    def _before(self, p: int) -> int:
+        """The place of the last transfer that begins at PSN ``p`` or before it; −1: there is none.
+
+        By hand, because ``bisect`` compares Python's numbers, and every packet sent again is looked up.
+        """
+        at = len(self.window) - 1
+        near = max(-1, at - _NEAR)
+        while at > near:
+            transfer = self.window[at]
+            if transfer.first_psn <= p:
+                return at
+            at -= 1
+        low, high = 0, at + 1
+        while low < high:
+            at = (low + high) >> 1
+            transfer = self.window[at]
+            if transfer.first_psn <= p:
+                low = at + 1
+            else:
+                high = at
+        return low - 1
+
     def has_answered_between(self, first: int, end: int) -> bool:
         """Whether a request that needs a response of its own has a PSN from ``first`` to before ``end``."""
-        at = bisect_right(self.firsts, end - 1) - 1
+        at = self._before(end - 1)
         while at >= 0 and self.window[at].last_psn >= first:
             if self.window[at].operation in OWN_RESPONSE:
                 return True
@@ -115,7 +138,7 @@ class Ledger:
     def drop_oldest(self) -> list[Transfer]:
         """Forget the oldest transfers, and give them."""
         settled = self.window[:WINDOW]
-        del self.window[:WINDOW], self.firsts[:WINDOW]
+        del self.window[:WINDOW]
         return settled
 
     def open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
@@ -128,7 +151,6 @@ class Ledger:
             if operation == "WRITE" and r.dma_length[i] >= 0:
                 transfer.length = r.dma_length[i]
         self.window.append(transfer)
-        self.firsts.append(p)
         self.sink.began(transfer)
         return transfer
 
@@ -158,6 +180,8 @@ class Ledger:
         return self.give(transfer, event)
 
     def _wait(self, number: int, event: Event) -> None:
+        if self.pending is None:
+            self.pending = []
         heappush(self.pending, (event.psn, number, event))
         if self._waiting is None:
             self._waiting = set()
@@ -172,25 +196,14 @@ class Ledger:
         kind = event.kind
         events = transfer.events
         if kind == "repeat":
-            transfer.retransmitted_packets += event.count
             transfer.timeouts += event.opens and event.cause == "timeout"
-            self.connection.retransmitted_packets += event.count
-            self.extend(transfer, event.last_ns, event.last_frame)
-            transfer.request_end_ns = max(transfer.request_end_ns, event.last_ns)
-            last = events[-1] if events else None
-            if (
-                last is not None
-                and last.kind == "repeat"
-                and last.run == event.run
-                and event.psn > last.last_psn
-                and event.time_ns >= last.last_ns  # what waited for its transfer may be older
-            ):
-                last.last_psn, last.last_ns, last.last_frame = event.last_psn, event.last_ns, event.last_frame
-                last.count += event.count
-                last.bytes += event.bytes
-                last.first_sight += event.first_sight
+            last = self.go_on(
+                transfer, event.run, event.psn, event.time_ns, event.frame, event.bytes, event.first_sight
+            )
+            if last is not None:
                 last.resent += event.resent
                 return last
+            self._sent_again(transfer, event.last_ns, event.last_frame)
         elif kind == "nak":
             transfer.naks += 1
         elif kind == "rnr_nak":
@@ -203,6 +216,29 @@ class Ledger:
         events.append(event)
         self.sink.changed(transfer)
         return event
+
+    def go_on(
+        self, transfer: Transfer, run: int, p: int, time_ns: int, frame: int, size: int, first_sight: int
+    ) -> Event | None:
+        """Add the packet ``p`` of a go-back to the event that has those before it, if the transfer has it."""
+        last = transfer.events[-1] if transfer.events else None
+        if last is None or last.kind != "repeat" or last.run != run or p <= last.last_psn:
+            return None
+        if time_ns < last.last_ns:  # what waited for its transfer may be older
+            return None
+        self._sent_again(transfer, time_ns, frame)
+        last.last_psn, last.last_ns, last.last_frame = p, time_ns, frame
+        last.count += 1
+        last.bytes += size
+        last.first_sight += first_sight
+        return last
+
+    def _sent_again(self, transfer: Transfer, time_ns: int, frame: int) -> None:
+        """A packet of the transfer came again."""
+        transfer.retransmitted_packets += 1
+        self.connection.retransmitted_packets += 1
+        self.extend(transfer, time_ns, frame)
+        transfer.request_end_ns = max(transfer.request_end_ns, time_ns)
 
     def take_back_duplicate(self, event: Event) -> None:
         """An event that said ``duplicate`` is none."""
@@ -217,8 +253,6 @@ class Ledger:
         if self.window and self.window[-1].last_psn >= end:  # a transfer may hold PSNs that are not seen yet
             end = self.window[-1].last_psn + 1
         # All from this PSN on go on waiting, however many they are.
-        if self.pending[0][0] >= end:
-            return
         due = []
         while self.pending and self.pending[0][0] < end:
             due.append(heappop(self.pending))
@@ -236,21 +270,21 @@ class Ledger:
 
     def give_up_pending(self) -> None:
         """No transfer will hold the events that wait."""
-        for _, _, event in sorted(self.pending, key=_NUMBER):
+        for _, _, event in sorted(self.pending or (), key=_NUMBER):
             self.stray(event)
         self._forget_pending()
 
     def _forget_pending(self) -> None:
-        self.pending.clear()
+        self.pending = None
         self._waiting = None
 
     def stray(self, event: Event) -> None:
         """An event of no transfer stays with the connection."""
         event.side = self.side
-        self.connection.stray_events.append(event)
+        self.connection.note_stray(event)
 
     def clear(self) -> None:
         """The PSNs begin anew: nothing before counts."""
-        self.window, self.firsts = [], []
+        self.window = []
         self._forget_pending()
         self.open_read = None

@@ -54,6 +54,9 @@ cdef class Flow:
     cdef public object around
     cdef public int64_t scope
 
+    cpdef hold(self, tuple packet)
+    cpdef vote(self, Flow requester)
+
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
 

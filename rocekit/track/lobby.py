@@ -52,6 +52,11 @@ _FEW: Final = 4
 Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
 
 
+#: Of all flows that do not wait, which are most: nothing is put into them.
+_NONE_HELD: Final[list[Waiting]] = []
+_NO_VOTES: Final[dict[Flow, int]] = {}
+
+
 @dataclass(eq=False)
 class Flow:
     """Packets of one (source, destination, destination QPN).
@@ -78,11 +83,11 @@ class Flow:
     low: int = -1
     high: int = -1
     responses: int = 0
-    votes: dict[Flow, int] = field(default_factory=dict)
+    votes: dict[Flow, int] = field(default_factory=lambda: _NO_VOTES)
     connection: Connection | None = None
     side: int = 0
     first_request_ns: int = 0
-    held: list[Waiting] = field(default_factory=list)
+    held: list[Waiting] = field(default_factory=lambda: _NONE_HELD)
     held_ns: int = 0
     waits: int = 0
     chained: int = 0
@@ -93,6 +98,18 @@ class Flow:
     partner: Flow | None = None
     around: Wrapping = PLAIN
     scope: int = 0
+
+    def hold(self, packet: Waiting) -> None:
+        """One more packet waits."""
+        if not self.held:
+            self.held = []
+        self.held.append(packet)
+
+    def vote(self, requester: Flow) -> None:
+        """A response of this flow may respond to another one."""
+        if not self.votes:
+            self.votes = {}
+        self.votes[requester] = self.votes.get(requester, 0) + 1
 
     def requested(self, psn: int, span: int, time_ns: int) -> None:
         """Widen the range by a request of ``span`` PSNs."""
@@ -141,8 +158,8 @@ def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
     flow: Flow = Flow.__new__(Flow)
     flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
     flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = -1
-    flow.votes = {}
-    flow.held = []
+    flow.votes = _NO_VOTES
+    flow.held = _NONE_HELD
     flow.around = PLAIN
     return flow
 
@@ -230,7 +247,7 @@ class Lobby:
             self._waiting[flow] = None
             flow.held_ns = r.time_ns[i]
         self._last = self._chains.order_of(r, i)
-        flow.held.append((self._last, flow, r, i, None))
+        flow.hold((self._last, flow, r, i, None))
         flow.waits += 1
         self.count += 1
         self._limit()
@@ -243,7 +260,7 @@ class Lobby:
         flow.chained = 0
         chain = self._chains.take(flow.number)
         if chain is not None:
-            flow.held.append((chain.order(chain.last), flow, chain.batch.rows, chain.first, chain))
+            flow.hold((chain.order(chain.last), flow, chain.batch.rows, chain.first, chain))
             flow.waits += chain.count
             self.count += chain.count
             self._last = max(self._last, chain.order(chain.last))
@@ -304,7 +321,7 @@ class Lobby:
                 self.keep(flow)
                 self._chains.expect(flow.number, 0, 0, 0)
             del self._waiting[flow]
-        mine, flow.held = flow.held, []
+        mine, flow.held = flow.held, _NONE_HELD
         self.count -= flow.waits
         flow.waits = 0
         return mine
@@ -365,7 +382,7 @@ class Lobby:
             rivals = [f for f in self._by_ports if _faces(f, responder) and f.could_have_requested(psn, nak)]
             return self._by_psn(fitting[0], responder, rivals)
         for flow in fitting:
-            responder.votes[flow] = responder.votes.get(flow, 0) + 1
+            responder.vote(flow)
         if responder.responses >= VOTES:
             return self.elect(responder)
         return None

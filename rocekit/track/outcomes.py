@@ -24,7 +24,8 @@ class Outcomes:
 
     Attributes:
         unacked: transfers that no ACK covers, in order, from ``first`` on.
-        awaiting: READs and atomics that an ACK covers, but whose responses are not in the capture yet.
+        awaiting: READs and atomics that an ACK covers, but whose responses are not in the capture yet;
+        None before the first.
     """
 
     def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
@@ -33,7 +34,7 @@ class Outcomes:
         self.recent = recent
         self.unacked: list[Transfer] = []
         self.first = 0
-        self.awaiting: dict[Transfer, None] = {}
+        self.awaiting: dict[Transfer, None] | None = None
 
     def begin(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         """A transfer begins at PSN ``p`` with the packet at row ``i``."""
@@ -57,10 +58,15 @@ class Outcomes:
             if transfer.status != UNACKNOWLEDGED:
                 continue
             if transfer.operation in OWN_RESPONSE:
-                self.awaiting[transfer] = None
+                self._await(transfer)
             else:
                 self.acknowledge(transfer, self.progress.acked_ns, self.progress.acked_frame)
         self._start_at(first)
+
+    def _await(self, transfer: Transfer) -> None:
+        if self.awaiting is None:
+            self.awaiting = {}
+        self.awaiting[transfer] = None
 
     def _start_at(self, first: int) -> None:
         """The transfers before ``first`` are closed. They leave the list in large parts."""
@@ -83,7 +89,7 @@ class Outcomes:
         """The transfer waits for nothing any more."""
         if self.first < len(self.unacked) and self.unacked[self.first] is transfer:
             self._start_at(self.first + 1)
-        elif transfer in self.awaiting:
+        elif self.awaiting is not None and transfer in self.awaiting:
             del self.awaiting[transfer]
         else:
             self.drop_unacked(transfer)
@@ -105,7 +111,7 @@ class Outcomes:
         """
         if self.recent.last_rx_ns or not self.ledger.sink.forgets():
             return
-        first = self.ledger.firsts[0]
+        first = self.ledger.window[0].first_psn
         if first > p - OUTSTANDING:
             first = p - OUTSTANDING
         end = self.first
@@ -126,7 +132,7 @@ class Outcomes:
 
     def finish(self) -> None:
         """The capture ends here: nothing that is open gets a response."""
-        for transfer in (*self.awaiting, *self.unacked[self.first :]):
+        for transfer in (*(self.awaiting or ()), *self.unacked[self.first :]):
             if transfer.status != UNACKNOWLEDGED:
                 self.ledger.sink.ended(transfer)
                 continue
@@ -137,6 +143,6 @@ class Outcomes:
                     continue
                 transfer.status = INCOMPLETE
             self._end_unanswered(transfer)
-        self.awaiting.clear()
+        self.awaiting = None
         self.unacked.clear()
         self.first = 0

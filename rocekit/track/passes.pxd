@@ -12,9 +12,9 @@ cdef class Pass:
     cdef public int64_t began_ns
     cdef public int64_t last
     cdef public int64_t ended_ns
-    cdef public list gaps
+    cdef public object gaps
     cdef public object jump
-    cdef public list naks
+    cdef public object naks
 
     @cython.locals(first=int64_t, last=int64_t)
     cpdef bint lacks(self, int64_t p)

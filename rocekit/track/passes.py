@@ -8,6 +8,7 @@ earlier passes say nothing: they were behind an earlier gap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -54,9 +55,9 @@ class Pass:
         self.began_ns = began_ns
         self.last = -1
         self.ended_ns = 0
-        self.gaps: list[tuple[int, int]] = []
+        self.gaps: Sequence[tuple[int, int]] = ()  # most passes have neither: a list costs memory
         self.jump: tuple[int, int] | None = None
-        self.naks: list[Event] = []
+        self.naks: Sequence[Event] = ()
 
     def __repr__(self) -> str:
         span = f"PSN {self.first}–{self.last} at {self.began_ns}–{self.ended_ns} ns"
@@ -129,6 +130,9 @@ class Passes:
         """The PSNs from ``first`` to ``last`` were not seen in this pass, and what is behind them was."""
         current = self.current
         self.progress.gapped = True
+        if not isinstance(current.gaps, list):
+            current.gaps = [(first, last)]
+            return
         current.gaps.append((first, last))
         if len(current.gaps) > _GAPS:
             del current.gaps[0]
@@ -149,9 +153,8 @@ class Passes:
         """A packet came that seemed to be skipped in this pass."""
         for at, (first, last) in enumerate(self.current.gaps):
             if first <= p <= last:
-                self.current.gaps[at : at + 1] = [
-                    gap for gap in ((first, p - 1), (p + 1, last)) if gap[0] <= gap[1]
-                ]
+                rest = [gap for gap in ((first, p - 1), (p + 1, last)) if gap[0] <= gap[1]]
+                self.current.gaps = [*self.current.gaps[:at], *rest, *self.current.gaps[at + 1 :]]
                 return
 
     @property

@@ -18,7 +18,8 @@ cdef class Progress:
     cdef public bint cut_again
     cdef public bint by_cut
     cdef public bint gapped
-    cdef public list held
+    cdef public object held
     cdef public int64_t holds
 
     cpdef start(self, int64_t psn)
+    cpdef hold(self, tuple packet, int64_t count)

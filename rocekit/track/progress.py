@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Progress:
         self.cut_again = False
         self.by_cut = False
         self.gapped = False
-        self.held: list[Held] = []
+        self.held: Sequence[Held] = ()
         self.holds = 0
 
     def start(self, psn: int) -> None:
@@ -58,3 +59,11 @@ class Progress:
         self.started = True
         self.begin = self.expected = self.high = self.acked = psn
         self.cut_psn = -1
+
+    def hold(self, packet: Held, count: int) -> None:
+        """Keep a packet, or a chain of ``count``, until the starting PSN is known."""
+        if isinstance(self.held, list):
+            self.held.append(packet)
+        else:
+            self.held = [packet]
+        self.holds += count

@@ -22,15 +22,15 @@ cdef int64_t _NOTHING_SENT
 cdef int64_t _NOTHING_COVERED
 cdef int64_t _FEW
 
-@cython.locals(at=int64_t, end=int64_t, word=int64_t)
-cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
+cdef class AllSlots:
+    cdef public int64_t[::1] words
 
 
 cdef class RecentResponses:
     cdef public int64_t followed
     cdef public int64_t broke
     cdef public int64_t _newest
-    cdef public int64_t[::1] _ring
+    cdef int64_t[64] _ring  # RING words
 
     @cython.locals(step=int64_t)
     cpdef came(self, int64_t p, int64_t ip_id)
@@ -41,6 +41,7 @@ cdef class RecentResponses:
     @cython.locals(word=int64_t)
     cpdef int64_t id_of(self, int64_t p)
 
+    @cython.locals(slot=int64_t, word=int64_t)
     cpdef bint was(self, int64_t p, int64_t ip_id)
 
 
@@ -55,12 +56,19 @@ cdef class Recent:
     cdef public int64_t ids_broke
     cdef public int64_t _last_id
     cdef public dict _first_said
-    cdef public int64_t[::1] _ring
+    cdef int64_t[32] _few  # _FEW slots
+    cdef AllSlots _ring
     cdef public int64_t _mask
     cdef public RecentResponses _responses
 
-    @cython.locals(few=int64_t[::1], slot=int64_t, at=int64_t, to=int64_t)
+    @cython.locals(ring=AllSlots, slot=int64_t, at=int64_t, to=int64_t, sent=int64_t, covered=int64_t)
     cpdef _grow(self)
+
+    @cython.locals(ring=AllSlots, word=int64_t)
+    cpdef int64_t _word(self, int64_t at)
+
+    @cython.locals(ring=AllSlots)
+    cpdef _put(self, int64_t at, int64_t word, int64_t time_ns)
 
     @cython.locals(at=int64_t)
     cpdef int64_t _sent_at(self, int64_t p)
@@ -81,16 +89,19 @@ cdef class Recent:
     cpdef int64_t sent_ns(self, int64_t p)
 
     cpdef int64_t last_sent_ns(self, int64_t p)
+
+    @cython.locals(at=int64_t, end=int64_t, word=int64_t)
     cpdef bint is_shared_id(self, int64_t ip_id, int64_t p)
+
     cpdef bint counts_ids(self)
     cpdef bint is_newest(self, int64_t ip_id)
 
     cpdef bint comes_after(self, int64_t ip_id, int64_t before)
 
-    @cython.locals(newest=int64_t, slot=int64_t, ip_id=int64_t)
+    @cython.locals(newest=int64_t, slot=int64_t, ip_id=int64_t, at=int64_t, word=int64_t)
     cpdef int64_t newest_id(self)
 
-    @cython.locals(at=int64_t, end=int64_t, ip_id=int64_t, lead=int64_t)
+    @cython.locals(at=int64_t, end=int64_t, ip_id=int64_t, word=int64_t)
     cpdef bint was_overtaken(self, Rows r, Py_ssize_t i)
 
     cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)

@@ -29,7 +29,7 @@ _MSN_UNIT: Final = 1 << _MSN_BITS
 _NOTHING_SENT: Final = -_ID_UNIT
 _NOTHING_COVERED: Final = -_MSN_UNIT
 _BLANK: Final = array("q", [_NOTHING_SENT, 0, _NOTHING_COVERED, 0]) * RING
-#: The slots at first, a power of two.
+#: The slots at first, a power of two. Compiled, their words are a part of their object (see the .pxd file).
 _FEW: Final = 8
 _FEW_BLANK: Final = _BLANK[: _FEW * _COLUMNS]
 #: The same of READ responses: the PSN above the IPv4 identification.
@@ -45,15 +45,11 @@ ID_MASK: Final = 0xFFFF
 FOLLOWED: Final = 3
 
 
-def is_shared(words: Any, step: int, ip_id: int, p: int) -> bool:
-    """Whether a PSN other than ``p`` stands with this IPv4 identification in every ``step``-th word."""
-    at, end = 0, len(words)
-    while at < end:
-        word = words[at]
-        if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
-            return True
-        at += step
-    return False
+class AllSlots:
+    """The words of all slots."""
+
+    def __init__(self) -> None:
+        self.words: Any = _BLANK[:]
 
 
 class Recent:
@@ -81,32 +77,48 @@ class Recent:
         self._last_id = -1
         # By slot: the PSN, and when that was first said.
         self._first_said: dict[int, tuple[int, int]] | None = None
-        self._ring: Any = _FEW_BLANK[:]
+        self._few: Any = _FEW_BLANK[:]
+        self._ring: AllSlots | None = None
         self._mask = _FEW - 1
         self._responses: RecentResponses | None = None
 
     def _grow(self) -> None:
         """Two PSNs near each other have the same slot: from now on each has its own."""
-        few, self._ring, self._mask = self._ring, _BLANK[:], _SLOT
+        ring = AllSlots()
         for slot in range(_FEW):
             at = slot * _COLUMNS
-            if few[at + _SENT] != _NOTHING_SENT:
-                to = (few[at + _SENT] >> _ID_BITS & _SLOT) * _COLUMNS
-                self._ring[to + _SENT], self._ring[to + _SENT_NS] = few[at + _SENT], few[at + _SENT_NS]
-            if few[at + _COVERED] != _NOTHING_COVERED:
-                to = ((few[at + _COVERED] >> _MSN_BITS) - 1 & _SLOT) * _COLUMNS
-                self._ring[to + _COVERED] = few[at + _COVERED]
-                self._ring[to + _COVERED_NS] = few[at + _COVERED_NS]
+            sent, covered = self._few[at + _SENT], self._few[at + _COVERED]
+            if sent != _NOTHING_SENT:
+                to = (sent >> _ID_BITS & _SLOT) * _COLUMNS
+                ring.words[to + _SENT], ring.words[to + _SENT_NS] = sent, self._few[at + _SENT_NS]
+            if covered != _NOTHING_COVERED:
+                to = ((covered >> _MSN_BITS) - 1 & _SLOT) * _COLUMNS
+                ring.words[to + _COVERED] = covered
+                ring.words[to + _COVERED_NS] = self._few[at + _COVERED_NS]
+        self._ring, self._mask = ring, _SLOT
+
+    def _word(self, at: int) -> int:
+        ring = self._ring
+        word: int = self._few[at] if ring is None else ring.words[at]
+        return word
+
+    def _put(self, at: int, word: int, time_ns: int) -> None:
+        """Note what was sent, or covered, and when."""
+        ring = self._ring
+        if ring is None:
+            self._few[at], self._few[at + 1] = word, time_ns
+        else:
+            ring.words[at], ring.words[at + 1] = word, time_ns
 
     def _sent_at(self, p: int) -> int:
         """Where the ring has the packet last sent in the slot of ``p``; −1: there is none."""
         at = (p & self._mask) * _COLUMNS
-        return at if self._mask == _SLOT or not (self._ring[at + _SENT] >> _ID_BITS ^ p) & _SLOT else -1
+        return at if self._mask == _SLOT or not (self._word(at + _SENT) >> _ID_BITS ^ p) & _SLOT else -1
 
     def _covered_at(self, p: int) -> int:
         """Where the ring has the response in the slot of ``p``; −1: there is none."""
         at = ((p - 1) & self._mask) * _COLUMNS
-        return at if self._mask == _SLOT or not (self._ring[at + _COVERED] >> _MSN_BITS ^ p) & _SLOT else -1
+        return at if self._mask == _SLOT or not (self._word(at + _COVERED) >> _MSN_BITS ^ p) & _SLOT else -1
 
     # ------------------------------------------------------------------ requests
 
@@ -121,26 +133,26 @@ class Recent:
                 self.ids_followed += 1
         self._last_id = ip_id
         at = (p & self._mask) * _COLUMNS
-        if self._mask != _SLOT and self._ring[at + _SENT] != _NOTHING_SENT and self._sent_at(p) < 0:
+        if self._mask != _SLOT and self._word(at + _SENT) != _NOTHING_SENT and self._sent_at(p) < 0:
             self._grow()
             at = (p & self._mask) * _COLUMNS
-        self._ring[at + _SENT] = p * _ID_UNIT + ip_id
-        self._ring[at + _SENT_NS] = self.last_tx_ns = r.time_ns[i]
+        self.last_tx_ns = r.time_ns[i]
+        self._put(at + _SENT, p * _ID_UNIT + ip_id, self.last_tx_ns)
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""
         at = self._sent_at(p)
-        return self._ring[at + _SENT] >> _ID_BITS if at >= 0 else -1
+        return self._word(at + _SENT) >> _ID_BITS if at >= 0 else -1
 
     def sent_id(self, p: int) -> int:
         """The IPv4 identification of the packet last sent in the slot of ``p``."""
         at = self._sent_at(p)
-        return self._ring[at + _SENT] & ID_MASK if at >= 0 else 0
+        return self._word(at + _SENT) & ID_MASK if at >= 0 else 0
 
     def sent_ns(self, p: int) -> int:
         """When the packet in the slot of ``p`` was sent."""
         at = self._sent_at(p)
-        return self._ring[at + _SENT_NS] if at >= 0 else 0
+        return self._word(at + _SENT_NS) if at >= 0 else 0
 
     def last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
@@ -148,7 +160,13 @@ class Recent:
 
     def is_shared_id(self, ip_id: int, p: int) -> bool:
         """Whether other PSNs had this identification too: then it does not tell packets apart."""
-        return is_shared(self._ring, _COLUMNS, ip_id, p)
+        at, end = _SENT, (self._mask + 1) * _COLUMNS
+        while at < end:
+            word = self._word(at)
+            if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
+                return True
+            at += _COLUMNS
+        return False
 
     def counts_ids(self) -> bool:
         """Whether the identifications of the sender's packets are a count, as they have come so far."""
@@ -168,9 +186,12 @@ class Recent:
         if not self.ids_broke:  # none went down so far
             return newest
         for slot in range(_SLOT + 1):
-            ip_id = self.sent_id(slot)
-            if self.sent_psn(slot) >= 0 and 0 < (ip_id - newest) & ID_MASK < NEAR_IDS:
-                newest = ip_id
+            at = self._sent_at(slot)
+            word = self._word(at + _SENT) if at >= 0 else -1
+            if word >= 0:
+                ip_id = word & ID_MASK
+                if 0 < (ip_id - newest) & ID_MASK < NEAR_IDS:
+                    newest = ip_id
         return newest
 
     def was_overtaken(self, r: Rows, i: int) -> bool:
@@ -181,10 +202,10 @@ class Recent:
         """
         ip_id = r.ip_id[i]
         if ip_id and self.counts_ids():
-            at, end = _SENT, len(self._ring)
+            at, end = _SENT, (self._mask + 1) * _COLUMNS
             while at < end:
-                lead = (self._ring[at] - ip_id) & ID_MASK
-                if 0 < lead < NEAR_IDS and self._ring[at] >= 0:
+                word = self._word(at)
+                if word >= 0 and 0 < (word - ip_id) & ID_MASK < NEAR_IDS:
                     return True
                 at += _COLUMNS
         return False
@@ -209,11 +230,11 @@ class Recent:
         if self.covered_upto(slot) == upto:
             self._said_again(slot)
         at = ((upto - 1) & self._mask) * _COLUMNS
-        if self._covered_at(upto) < 0 and self._ring[at + _COVERED] != _NOTHING_COVERED:
+        if self._covered_at(upto) < 0 and self._word(at + _COVERED) != _NOTHING_COVERED:
             self._grow()
             at = ((upto - 1) & self._mask) * _COLUMNS
-        self._ring[at + _COVERED] = upto * _MSN_UNIT + (msn + 1)
-        self._ring[at + _COVERED_NS] = self.last_rx_ns = time_ns
+        self.last_rx_ns = time_ns
+        self._put(at + _COVERED, upto * _MSN_UNIT + (msn + 1), time_ns)
 
     def _said_again(self, slot: int) -> None:
         """A response says what one before said: remember when the first since the last go-back came."""
@@ -242,23 +263,23 @@ class Recent:
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
         at = self._covered_at(p)
-        return self._ring[at + _COVERED] >> _MSN_BITS if at >= 0 else -1
+        return self._word(at + _COVERED) >> _MSN_BITS if at >= 0 else -1
 
     def covered_msn(self, p: int) -> int:
         """How many requests the responder had completed, as that response counts; −1: not known."""
         at = self._covered_at(p)
-        return (self._ring[at + _COVERED] & _MSN_MASK) - 1 if at >= 0 else -1
+        return (self._word(at + _COVERED) & _MSN_MASK) - 1 if at >= 0 else -1
 
     def covered_ns(self, p: int) -> int:
         """When that response came."""
         at = self._covered_at(p)
-        return self._ring[at + _COVERED_NS] if at >= 0 else 0
+        return self._word(at + _COVERED_NS) if at >= 0 else 0
 
     def latest_response_ns(self, p: int, until_ns: int) -> int:
         """When the last response before ``until_ns`` came that covers more than PSN ``p``."""
-        latest_ns, at, end = 0, 0, len(self._ring)
+        latest_ns, at, end = 0, 0, (self._mask + 1) * _COLUMNS
         while at < end:
-            upto, covered_ns = self._ring[at + _COVERED] >> _MSN_BITS, self._ring[at + _COVERED_NS]
+            upto, covered_ns = self._word(at + _COVERED) >> _MSN_BITS, self._word(at + _COVERED_NS)
             at += _COLUMNS
             if upto <= p:
                 continue
@@ -332,4 +353,8 @@ class RecentResponses:
         """Whether the last response in its slot had this PSN and identification, and it alone."""
         if self._ring[p & _SLOT] != p * _ID_UNIT + ip_id:
             return False
-        return not is_shared(self._ring, 1, ip_id, p)
+        for slot in range(RING):
+            word = self._ring[slot]
+            if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
+                return False
+        return True

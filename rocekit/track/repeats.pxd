@@ -85,7 +85,10 @@ cdef class Repeats:
     @cython.locals(transfer=Transfer)
     cpdef _reclassify(self, Event late, Event run)
 
-    @cython.locals(time_ns=int64_t, frame=int64_t, transfer=Transfer, begun=bint, after=int64_t, event=Event)
-    cpdef _add_repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)
+    @cython.locals(time_ns=int64_t, frame=int64_t, begun=bint, after=int64_t, event=Event)
+    cpdef _add_repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
+
+    @cython.locals(time_ns=int64_t, frame=int64_t, event=Event)
+    cpdef Event _repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
     cpdef answer(self, Event opening, int64_t p, int64_t frame)

@@ -210,7 +210,7 @@ class Repeats:
             return
         self.tentative = None
         self.run = run
-        self._add_repeat(run, r, i, p, seen)
+        self._add_repeat(run, r, i, p, seen, transfer)
 
     def is_of_run(self, ip_id: int) -> bool:
         """Whether a packet was sent in the go-back under way, by its identification in a sender's count."""
@@ -324,9 +324,10 @@ class Repeats:
                 self.ledger.connection.retransmitted_packets += 1
         run.last_psn = late.psn
 
-    def _add_repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool) -> None:
+    def _add_repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
         time_ns, frame = r.time_ns[i], r.frame[i]
-        transfer = self.ledger.find(p)
+        if transfer is None:
+            transfer = self.ledger.find(p)
         begun = run.last_psn >= 0
         if begun:
             after = self._after(run.last_psn) if p > run.last_psn + 1 else run.last_psn + 1
@@ -334,7 +335,31 @@ class Repeats:
                 self.passes.skip(after, p - 1)
             elif p < run.last_psn:
                 self.passes.fill(p)
+        event: Event | None = None
+        if begun and transfer is not None:
+            event = self.ledger.go_on(
+                transfer, run.run, p, time_ns, frame, r.payload_length[i], 0 if seen else 1
+            )
+        if event is not None:
+            event.resent += self._is_resent(r, i, p)
+        else:
+            event = self._repeat(run, r, i, p, seen)
+            event = self.ledger.attribute(event) if transfer is None else self.ledger.give(transfer, event)
         run.last_psn = max(p, run.last_psn)
+        event.doubt, event.doubt_waited_ns = run.doubt, run.doubt_waited_ns
+        if transfer is not None and transfer.is_read:
+            event.response_next = transfer.response_next
+        if not begun:
+            event.sent_psn = self.progress.high - 1
+            event.of_pass, event.response_seen = run.of_pass, run.response_seen
+            event.mid_message = (
+                self.ledger.building is not None and self.ledger.building.first_psn <= self.progress.acked
+            )
+            self.unanswered = event
+
+    def _repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool) -> Event:
+        """The event that packet ``p`` of a go-back is, where none before it goes on."""
+        time_ns, frame = r.time_ns[i], r.frame[i]
         event = Event(
             "repeat",
             time_ns,
@@ -351,21 +376,11 @@ class Repeats:
             0 if seen else 1,
             p < self.progress.acked,
             run.run,
-            not begun,
+            run.last_psn < 0,
         )
         event.resent = int(self._is_resent(r, i, p))
         event.ip_id = 0 if self.recent.is_shared_id(r.ip_id[i], p) else r.ip_id[i]
-        event = self.ledger.attribute(event)
-        event.doubt, event.doubt_waited_ns = run.doubt, run.doubt_waited_ns
-        if transfer is not None and transfer.is_read:
-            event.response_next = transfer.response_next
-        if not begun:
-            event.sent_psn = self.progress.high - 1
-            event.of_pass, event.response_seen = run.of_pass, run.response_seen
-            event.mid_message = (
-                self.ledger.building is not None and self.ledger.building.first_psn <= self.progress.acked
-            )
-            self.unanswered = event
+        return event
 
     def answer(self, opening: Event, p: int, frame: int) -> None:
         """The first response to a go-back says what the responder already had (9.7.5.1.2)."""

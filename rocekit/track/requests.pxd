@@ -39,7 +39,7 @@ cdef class Requests:
     cpdef _hold(self, Rows r, Py_ssize_t i)
 
     @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t, chain=Chain)
-    cpdef int64_t _lowest(self, list held, int64_t near)
+    cpdef int64_t _lowest(self, object held, int64_t near)
 
     @cython.locals(near=int64_t, lowest=int64_t, first=int64_t, r=Rows, i=Py_ssize_t, held=list, chain=Chain)
     cpdef _release(self, object psn)

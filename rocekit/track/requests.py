@@ -14,6 +14,7 @@ Here stands what each packet meets first: where the PSNs start, what is in order
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -76,12 +77,11 @@ class Requests:
                 self._release(psn)
 
     def _hold(self, r: Rows, i: int) -> None:
-        self.progress.held.append((r, i, None))
-        self.progress.holds += 1
+        self.progress.hold((r, i, None), 1)
         if self.progress.holds >= PROBATION:
             self._release(None)
 
-    def _lowest(self, held: list[Held], near: int) -> int:
+    def _lowest(self, held: Sequence[Held], near: int) -> int:
         """The lowest PSN of held packets, unwrapped around ``near``."""
         lowest = near
         for r, i, chain in held:
@@ -94,7 +94,7 @@ class Requests:
 
     def _release(self, psn: int | None) -> None:
         """Start at ``psn`` (24 bits) or at the lowest PSN held, and take what was held."""
-        held, self.progress.held = self.progress.held, []
+        held, self.progress.held = self.progress.held, ()
         self.progress.holds = 0
         near = held[0][0].psn[held[0][1]]
         lowest = self._lowest(held, near)
@@ -127,8 +127,7 @@ class Requests:
             return True
         if not progress.reliable or progress.holds + chain.count >= PROBATION:
             return False
-        progress.held.append((r, i, chain))
-        progress.holds += chain.count
+        progress.hold((r, i, chain), chain.count)
         return True
 
     def request(self, r: Rows, i: int) -> None:
@@ -177,7 +176,7 @@ class Requests:
             return False
         if p < self.progress.expected:
             transfer = self.ledger.find(p)
-            seen = p >= self.progress.begin and not (transfer is not None and p in transfer.missing)
+            seen = p >= self.progress.begin and not (transfer is not None and transfer.lacks(p))
             # Delayed, and of no transfer; but a copy is seen.
             if p < self.progress.begin and not self.progress.reliable:
                 seen = self.recent.sent_psn(p) == p
@@ -205,7 +204,7 @@ class Requests:
         elif p > self.progress.expected:
             self.assembly.put_ahead(r, i, p)
         elif transfer is not None:
-            if p in transfer.missing:
+            if transfer.lacks(p):
                 transfer.missing.remove(p)
             if not (transfer.started and transfer.ended):
                 transfer.packets += 1
@@ -259,7 +258,7 @@ class Requests:
         self.finalise()
         high = self.progress.high
         jump = Event("jump", r.time_ns[i], r.frame[i], high, p, abs(p - high), last_frame=r.frame[i])
-        self.connection.jumps.append(jump)
+        self.connection.note_jump(jump)
         while p < 0:
             p += MASK + 1
         self.ledger.clear()

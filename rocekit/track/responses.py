@@ -127,7 +127,7 @@ class Responses:
         p = progress.cut_psn
         progress.cut_psn = -1
         transfer = self.ledger.find(p)
-        if p < progress.acked or progress.cut_again or transfer is None or p in transfer.missing:
+        if p < progress.acked or progress.cut_again or transfer is None or transfer.lacks(p):
             return
         by_cut, progress.by_cut = progress.by_cut, True
         self._acknowledge(p + 1, progress.cut_ns, progress.cut_frame)

@@ -48,6 +48,8 @@ cdef class Transfer:
     cdef public object recv_wr
     cdef public object recv_wc
 
+    cpdef bint lacks(self, int64_t p)
+
 
 @cython.locals(transfer=Transfer)
 cpdef Transfer begun(

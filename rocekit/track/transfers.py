@@ -98,6 +98,10 @@ class Transfer:
             self.missing = PsnRanges()
         self.missing.add(first, last)
 
+    def lacks(self, p: int) -> bool:
+        """Whether the capture misses the message's packet ``p``."""
+        return self.missing is not NOTHING and p in self.missing
+
     def miss_responses(self, first: int, last: int) -> None:
         """Note responses, by their first and last PSN, that were not seen yet."""
         if not self.responses_missing:

@@ -74,15 +74,24 @@ class GoBack:
 
     @property
     def packets(self) -> int:
-        return sum(e.count for e in self.events)
+        total = 0
+        for event in self.events:
+            total += event.count
+        return total
 
     @property
     def bytes(self) -> int:
-        return sum(e.bytes for e in self.events)
+        total = 0
+        for event in self.events:
+            total += event.bytes
+        return total
 
     @property
     def first_sight(self) -> int:
-        return sum(e.first_sight for e in self.events)
+        total = 0
+        for event in self.events:
+            total += event.first_sight
+        return total
 
     @property
     def resent(self) -> int:
@@ -207,7 +216,11 @@ class Story:
 
     @property
     def repeated_bytes(self) -> int:
-        return sum(g.bytes for g in self.repeats)
+        total = 0
+        for run in self.repeats:
+            for event in run.events:
+                total += event.bytes
+        return total
 
     @property
     def transmissions(self) -> int:

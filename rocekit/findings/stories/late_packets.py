@@ -183,7 +183,11 @@ def _way(story: Story) -> _Way:
 
 def _is_proven(story: Story) -> bool:
     """Whether the capture has a hole that only a repeat filled."""
-    return story.rule == LOSS and story.hole is not None and any(g.first_sight for g in story.go_backs)
+    if story.rule == LOSS and story.hole is not None:
+        for run in story.go_backs:  # asked for each loss: a generator takes longer
+            if run.first_sight:
+                return True
+    return False
 
 
 def _is_late(story: Story) -> bool:
@@ -202,16 +206,20 @@ def _is_single(evidence: Evidence, story: Story, run: GoBack) -> bool:
 def _came_twice(evidence: Evidence, story: Story) -> bool:
     """Whether a packet that was first seen in the repeat came once more by itself: the original, late."""
     seen = [g for g in story.go_backs if g.first_sight]
-    if seen and any(_is_single(evidence, story, g) for g in story.go_backs if g.time_ns > seen[0].time_ns):
+    if not seen:
+        return False
+    since_ns = seen[0].time_ns
+    later = [g for g in story.go_backs if g.time_ns > since_ns]
+    if later and any(_is_single(evidence, story, g) for g in later):
         for run in story.go_backs:
             if run is not seen[0] and _is_single(evidence, story, run):
                 run.cause = "late"
         return True
-    return bool(seen) and any(
-        event.kind == "duplicate" and event.psn == story.psn and event.time_ns > seen[0].time_ns
-        for transfer in story.transfers
-        for event in transfer.events
-    )
+    for transfer in story.transfers:  # asked for each loss: a generator takes longer
+        for event in transfer.events:
+            if event.kind == "duplicate" and event.psn == story.psn and event.time_ns > since_ns:
+                return True
+    return False
 
 
 def _is_late_packet(evidence: Evidence, story: Story) -> bool:

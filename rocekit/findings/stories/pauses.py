@@ -33,8 +33,10 @@ def find_pauses(evidence: Evidence, stories: list[Story]) -> None:
         return
     waiting: dict[_Class, list[Story]] = {}
     for story in stories:
+        if not _is_timeout_without_loss(story):
+            continue
         kind = _class_of(evidence, story)
-        if kind is not None and _is_timeout_without_loss(story):
+        if kind is not None:
             waiting.setdefault(kind, []).append(story)
     spells = observer.silences.spells if waiting else {}
     for kind, own in waiting.items():

@@ -1,0 +1,72 @@
+"""What a connection costs that had one exchange and waits for the next: much of it is made when needed."""
+
+from __future__ import annotations
+
+import gc
+import io
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from capture_bytes import Frame, pcap
+from talk import START_NS
+
+from rocekit.capture import open_capture
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
+from rocekit.decode import Decoder
+from rocekit.packets.rows import COMPILED
+from rocekit.track import assembly, lobby
+from rocekit.track.tracker import Tracker
+from rocekit.wire.build import build_frame
+
+FEW, MANY = 200, 1_000
+#: Bytes, of which the packets' columns are a part. A tracker that made all of it at once took 6,900.
+MOST_BYTES = 5_600
+
+
+def exchanges(count: int) -> list[Frame]:
+    """Connections with one SEND and its ACK each."""
+    draw = random.Random(16)
+    frames: list[Frame] = []
+    for n in range(count):
+        there, back, psn = f"10.1.{n % 40}.1", f"10.2.{n % 40}.2", draw.getrandbits(24)
+        for frame in (
+            build_frame("RC_SEND_ONLY", src=there, dst=back, dest_qpn=0x100 + n, psn=psn, payload=b"x" * 64),
+            build_frame("RC_ACKNOWLEDGE", src=back, dst=there, dest_qpn=0x8000 + n, psn=psn, msn=1),
+        ):
+            frames.append(Frame(frame, START_NS + len(frames) * 2_000))
+    return frames
+
+
+def test_a_connection_of_one_exchange_takes_little_memory() -> None:
+    if not COMPILED:
+        pytest.skip("objects of plain Python are larger")
+    decoder, tracker = Decoder(), Tracker(plain=0)
+    taken: dict[int, int] = {}
+    with open_capture(io.BytesIO(pcap(exchanges(MANY), unit="ns")), batch_frames=2 * FEW) as capture:
+        tracemalloc.start()
+        try:
+            for part in capture:
+                tracker.feed(decoder.decode(part))
+                tracker.forget()
+                gc.collect()
+                taken[len(tracker.connections)] = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert len(tracker.connections) == MANY
+    assert (taken[MANY] - taken[FEW]) / (MANY - FEW) < MOST_BYTES
+
+
+def test_what_all_idle_sides_share_stays_empty(tmp_path: Path) -> None:
+    """One list or dict stands for all that were never needed; what is put into it would be everybody's."""
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=4000, operations=OPERATIONS, sizes=(0, 100, 9000), loss=0.05, pairs=8))
+    decoder, tracker = Decoder(), Tracker()
+    with open_capture(path) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+    tracker.finish()
+    assert any(connection.retransmitted_packets for connection in tracker.connections)
+    shared = assembly._NONE_AHEAD, assembly._NO_PSNS, lobby._NONE_HELD, lobby._NO_VOTES
+    assert not any(shared)

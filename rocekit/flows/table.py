@@ -17,7 +17,7 @@ from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.flows.sums import UNKNOWN, FlowSums
 from rocekit.flows.view import CNP, MOST_SPANS, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.packets.flow_numbers import ADDRESS_BITS
-from rocekit.wire import packet_kinds
+from rocekit.wire import CNP_OPCODE, packet_kinds
 from rocekit.wire.network import DSCP_BITS, ECN_CE
 from rocekit.wire.sorting import distinct
 from rocekit.wire.sorting import starts as starts_of
@@ -62,9 +62,8 @@ class FlowTable:
         self._addresses = packets.addresses
         self._scopes.feed(packets)
         self._sums.add(packets, keep)
-        kind = _KIND_OF[packets.opcode]
-        has_ecn = bool(((packets.ecn != 0) & keep).any() or ((kind == _CNP) & keep).any())
-        if has_ecn or (packets.becn[keep] != 0).any():
+        has_ecn = bool(((packets.ecn != 0) & keep).any() or ((packets.opcode == CNP_OPCODE) & keep).any())
+        if has_ecn or ((packets.becn != 0) & keep).any():
             self._note_marks(packets, np.flatnonzero(keep))
         self._ecn = self._ecn or has_ecn
         if self._ecn:

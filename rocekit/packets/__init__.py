@@ -42,6 +42,8 @@ KNOWN = np.zeros(257, np.bool_)
 NO_PAYLOAD = np.zeros(257, np.bool_)
 # In words from the BTH's first; −1 for opcodes without the header.
 PLACE_WORDS = {name: np.full(257, -1, np.int8) for name in HEADERS}
+#: All rows.
+_EVERY: Final = slice(None)
 _IS_ACK: Final = np.zeros(257, np.bool_)
 HAS_OF[256] = 0
 
@@ -212,7 +214,7 @@ class Packets:
             places = PLACE_WORDS[header.name][self._columns["opcode"][rows]]
             for place in distinct(places).tolist():
                 here = rows if (places == place).all() else rows[places == place]
-                values[here] = _shift(self._words[here], place, field)
+                values[here] = _shift(self._words, place, field, here)
         return values
 
     def lacking(self) -> Column:
@@ -444,16 +446,17 @@ def _fields_of(has: int) -> tuple[str, ...]:
     )
 
 
-def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
-    """A field's column from words; its header starts at word ``place``."""
+def _shift(words: NDArray[np.uint32], place: int, field: Field, rows: Column | slice = _EVERY) -> Column:
+    """A field's column from the words of ``rows``; its header starts at word ``place``."""
     at, bit = divmod(field.offset, 32)
     at += place
+    word = words[:, at][rows]  # one word a packet: all words of each would be copied
     if field.bits == 64:
-        return words[:, at].astype(np.uint64) << np.uint64(32) | words[:, at + 1]
+        return word.astype(np.uint64) << np.uint64(32) | words[:, at + 1][rows]
     if field.bits == 32:
-        return words[:, at].astype(np.int64)
+        return word.astype(np.int64)
     # No field of these headers crosses a word without being 64 bits wide.
-    return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
+    return (word >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
 
 
 def as_type(column: Column, kind: Any) -> Column:

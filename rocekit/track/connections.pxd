@@ -26,7 +26,7 @@ cdef class Connection:
     cdef public object first_ns
     cdef public object last_ns
     cdef public list progress
-    cdef public list negotiated
+    cdef public object negotiated
     cdef public dict mtu_observed
     cdef public int64_t largest_payload
     cdef public object missed
@@ -36,11 +36,11 @@ cdef class Connection:
     cdef public object bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
-    cdef public list overtaken
+    cdef public object overtaken
     cdef public int64_t duplicate_acks
     cdef public object copied_acks
     cdef public int64_t copied_ack_count
-    cdef public list recoveries
+    cdef public object recoveries
     cdef public object resent_per_loss
     cdef public int64_t missed_copies
     cdef public object short_waits

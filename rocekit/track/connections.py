@@ -60,6 +60,9 @@ class Negotiated:
 
 
 _NOTHING_KNOWN: Final = Negotiated()
+_NEITHER_KNOWN: Final = (_NOTHING_KNOWN, _NOTHING_KNOWN)
+#: Of all connections without a packet in the middle of a message: nothing is put into it.
+_NONE_OBSERVED: Final[dict[int, int]] = {}
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 _Noted = TypeVar("_Noted")
 
@@ -120,8 +123,8 @@ class Connection:
     first_ns: int | None = None
     last_ns: int | None = None
     progress: list[Progress | None] = field(default_factory=lambda: [None, None])
-    negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_KNOWN, _NOTHING_KNOWN])
-    mtu_observed: dict[int, int] = field(default_factory=dict)
+    negotiated: Sequence[Negotiated] = _NEITHER_KNOWN
+    mtu_observed: dict[int, int] = field(default_factory=lambda: _NONE_OBSERVED)
     largest_payload: int = 0
     missed: Sequence[Event] = ()
     unfilled: Sequence[Event] = ()
@@ -130,11 +133,11 @@ class Connection:
     bad_icrc: Sequence[int] = ()
     bad_icrc_count: int = 0
     closed_frame: int | None = None
-    overtaken: list[int] = field(default_factory=lambda: [0, 0])
+    overtaken: tuple[int, int] = (0, 0)
     duplicate_acks: int = 0
     copied_acks: Sequence[int] = ()
     copied_ack_count: int = 0
-    recoveries: list[str | None] = field(default_factory=lambda: [None, None])
+    recoveries: tuple[str | None, str | None] = (None, None)
     resent_per_loss: float | None = None
     missed_copies: int = 0
     short_waits: Sequence[tuple[int, int, int]] = ()
@@ -181,6 +184,8 @@ class Connection:
     def observe_mtu(self, payload: int, frame: int) -> None:
         """Learn the path MTU from a packet that does not end its message, and so is full (9.7.2)."""
         if payload not in self.mtu_observed and len(self.mtu_observed) < MAX_KEPT:
+            if not self.mtu_observed:
+                self.mtu_observed = {}
             first = not any(n in wire.PATH_MTU_CODES for n in self.mtu_observed)
             self.mtu_observed[payload] = frame
             if payload in wire.PATH_MTU_CODES and first:
@@ -196,6 +201,13 @@ class Connection:
         if self.path_mtu and (self.mtu_observed or self.paired_by != "cm"):
             return -(-length // self.path_mtu)
         return 0
+
+    def note_end(self, side: int, overtaken: int, recovery: str | None) -> None:
+        """One side is over: how many of its requests were overtaken, and how they came again (None: open)."""
+        a, b = self.overtaken
+        self.overtaken = (a, overtaken) if side else (overtaken, b)
+        first, second = self.recoveries
+        self.recoveries = (first, recovery) if side else (recovery, second)
 
     def note_missed(self, event: Event) -> None:
         self.missed = _with(self.missed, event)
@@ -257,10 +269,10 @@ def connected(
     connection.paired_surely = True
     # What does not start as zero or None.
     connection.progress = [None, None]
-    connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
-    connection.mtu_observed = {}
+    connection.negotiated = _NEITHER_KNOWN
+    connection.mtu_observed = _NONE_OBSERVED
     connection.missed = connection.unfilled = connection.jumps = connection.stray_events = ()
     connection.bad_icrc = connection.copied_acks = connection.short_waits = ()
-    connection.overtaken, connection.recoveries = [0, 0], [None, None]
+    connection.overtaken, connection.recoveries = (0, 0), (None, None)
     connection.around = [PLAIN, PLAIN]
     return connection

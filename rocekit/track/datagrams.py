@@ -100,7 +100,7 @@ class Datagrams:
             connection.duplicates += 1
             copy = Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
             copy.sent_psn, copy.copied = psn, int(ip_id != 0)
-            before.events.append(copy)
+            before.note(copy)
             return connection
         transfer = Transfer(
             self._sink.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,

@@ -194,7 +194,6 @@ class Ledger:
     def give(self, transfer: Transfer, event: Event) -> Event:
         """Put an event on a transfer; gives the event that now says so, which may be an earlier one."""
         kind = event.kind
-        events = transfer.events
         if kind == "repeat":
             transfer.timeouts += event.opens and event.cause == "timeout"
             last = self.go_on(
@@ -213,7 +212,7 @@ class Ledger:
             self.connection.duplicates += 1
         elif kind == "hole" and transfer.is_read and event.psn > transfer.first_psn:
             return event  # the PSNs of a READ's responses, before their number was known
-        events.append(event)
+        transfer.note(event)
         self.sink.changed(transfer)
         return event
 

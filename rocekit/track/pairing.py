@@ -412,7 +412,7 @@ class Pairing(Sink):
         connection = pair.connection
         if connection is None:
             connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
-            connection.negotiated = list(pair.negotiated)
+            connection.negotiated = tuple(pair.negotiated)
             connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
         else:
             self._leave(connection)

@@ -67,16 +67,13 @@ cdef class Recent:
     @cython.locals(ring=AllSlots, word=int64_t)
     cpdef int64_t _word(self, int64_t at)
 
-    @cython.locals(ring=AllSlots)
-    cpdef _put(self, int64_t at, int64_t word, int64_t time_ns)
-
     @cython.locals(at=int64_t)
     cpdef int64_t _sent_at(self, int64_t p)
 
     @cython.locals(at=int64_t)
     cpdef int64_t _covered_at(self, int64_t p)
 
-    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
+    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t, ring=AllSlots, word=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(at=int64_t)
@@ -106,7 +103,7 @@ cdef class Recent:
 
     cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
-    @cython.locals(at=int64_t, slot=int64_t)
+    @cython.locals(at=int64_t, slot=int64_t, ring=AllSlots, word=int64_t)
     cpdef covered(self, int64_t upto, int64_t time_ns, int64_t msn)
 
     cpdef _said_again(self, int64_t slot)

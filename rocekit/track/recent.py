@@ -102,14 +102,6 @@ class Recent:
         word: int = self._few[at] if ring is None else ring.words[at]
         return word
 
-    def _put(self, at: int, word: int, time_ns: int) -> None:
-        """Note what was sent, or covered, and when."""
-        ring = self._ring
-        if ring is None:
-            self._few[at], self._few[at + 1] = word, time_ns
-        else:
-            ring.words[at], ring.words[at + 1] = word, time_ns
-
     def _sent_at(self, p: int) -> int:
         """Where the ring has the packet last sent in the slot of ``p``; −1: there is none."""
         at = (p & self._mask) * _COLUMNS
@@ -136,8 +128,12 @@ class Recent:
         if self._mask != _SLOT and self._word(at + _SENT) != _NOTHING_SENT and self._sent_at(p) < 0:
             self._grow()
             at = (p & self._mask) * _COLUMNS
-        self.last_tx_ns = r.time_ns[i]
-        self._put(at + _SENT, p * _ID_UNIT + ip_id, self.last_tx_ns)
+        word, self.last_tx_ns = p * _ID_UNIT + ip_id, r.time_ns[i]
+        ring = self._ring
+        if ring is None:
+            self._few[at + _SENT], self._few[at + _SENT_NS] = word, self.last_tx_ns
+        else:
+            ring.words[at + _SENT], ring.words[at + _SENT_NS] = word, self.last_tx_ns
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""
@@ -233,8 +229,12 @@ class Recent:
         if self._covered_at(upto) < 0 and self._word(at + _COVERED) != _NOTHING_COVERED:
             self._grow()
             at = ((upto - 1) & self._mask) * _COLUMNS
-        self.last_rx_ns = time_ns
-        self._put(at + _COVERED, upto * _MSN_UNIT + (msn + 1), time_ns)
+        word, self.last_rx_ns = upto * _MSN_UNIT + (msn + 1), time_ns
+        ring = self._ring
+        if ring is None:
+            self._few[at + _COVERED], self._few[at + _COVERED_NS] = word, time_ns
+        else:
+            ring.words[at + _COVERED], ring.words[at + _COVERED_NS] = word, time_ns
 
     def _said_again(self, slot: int) -> None:
         """A response says what one before said: remember when the first since the last go-back came."""

@@ -272,8 +272,7 @@ class Requests:
 
     def finalise(self) -> None:
         """The capture ends here: close what is open."""
-        ledger, assembly = self.ledger, self.assembly
-        self.connection.overtaken[ledger.side] = self.recent.overtaken
+        ledger, assembly, overtaken = self.ledger, self.assembly, self.recent.overtaken
         if not self.progress.started and self.progress.held:
             self._release(None)
         self.repeats.repeat_ends()
@@ -281,8 +280,10 @@ class Requests:
         selective = self.passes.is_selective()
         if not selective:  # else the responder keeps what came, and nobody sends it again
             self.connection.missed_copies += self.passes.missed
-        if not (selective and self.connection.missed):  # the capture may have missed what was sent again
-            self.connection.recoveries[ledger.side] = self.passes.recovery
+        recovery = self.passes.recovery
+        if selective and self.connection.missed:  # the capture may have missed what was sent again
+            recovery = self.connection.recoveries[ledger.side]
+        self.connection.note_end(ledger.side, overtaken, recovery)
         if assembly.ahead:
             assembly.skip(assembly.highest() + 1)
         ledger.open_read = None

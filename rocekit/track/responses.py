@@ -194,7 +194,7 @@ class Responses:
             last.resent += event.resent
         else:
             self.again = event
-            transfer.events.append(event)
+            transfer.note(event)
         self.ledger.sink.changed(transfer)
 
     def _read_response(self, r: Rows, i: int, p: int) -> None:
@@ -228,7 +228,7 @@ class Responses:
         self.ledger.extend(transfer, time_ns, frame)
         if p > expected:
             transfer.miss_responses(expected, p - 1)
-            transfer.events.append(
+            transfer.note(
                 Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
             )
             transfer.response_next = p + 1

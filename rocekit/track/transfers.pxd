@@ -48,6 +48,7 @@ cdef class Transfer:
     cdef public object recv_wr
     cdef public object recv_wc
 
+    cpdef note(self, object event)
     cpdef bint lacks(self, int64_t p)
 
 

@@ -28,6 +28,8 @@ RESPONSE_CUT: Final = "response_cut"
 
 #: The packets that most transfers miss: one empty set for all, because there are many transfers.
 NOTHING: Final = PsnRanges()
+#: The events of all that have none, for the same reason; ``note`` gives a transfer its own.
+NO_EVENTS: Final[list[Event]] = []
 
 
 @dataclass(eq=False)
@@ -85,7 +87,7 @@ class Transfer:
     missing: PsnRanges = field(default_factory=lambda: NOTHING)
     responses_missing: PsnRanges = field(default_factory=lambda: NOTHING)
     response_next: int = 0
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=lambda: NO_EVENTS)
     duplicates: int = 0
     wr: WorkRequest | None = None
     wc: WorkCompletion | None = None
@@ -97,6 +99,12 @@ class Transfer:
         if not self.missing:
             self.missing = PsnRanges()
         self.missing.add(first, last)
+
+    def note(self, event: Event) -> None:
+        """Something happened to it."""
+        if not self.events:
+            self.events = []
+        self.events.append(event)
 
     def lacks(self, p: int) -> bool:
         """Whether the capture misses the message's packet ``p``."""
@@ -190,5 +198,5 @@ def begun(
     transfer.status = UNACKNOWLEDGED
     transfer.started = True
     transfer.missing = transfer.responses_missing = NOTHING
-    transfer.events = []
+    transfer.events = NO_EVENTS
     return transfer

@@ -16,7 +16,7 @@ from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
 from rocekit.packets.rows import COMPILED
-from rocekit.track import assembly, lobby
+from rocekit.track import assembly, connections, lobby, transfers
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame
 
@@ -68,5 +68,8 @@ def test_what_all_idle_sides_share_stays_empty(tmp_path: Path) -> None:
             tracker.feed(decoder.decode(part))
     tracker.finish()
     assert any(connection.retransmitted_packets for connection in tracker.connections)
-    shared = assembly._NONE_AHEAD, assembly._NO_PSNS, lobby._NONE_HELD, lobby._NO_VOTES
+    shared = (
+        *(assembly._NONE_AHEAD, assembly._NO_PSNS, lobby._NONE_HELD, lobby._NO_VOTES),
+        *(connections._NONE_OBSERVED, transfers.NO_EVENTS),
+    )
     assert not any(shared)

@@ -350,7 +350,7 @@ void *function_beside(const struct wrapped *which, const void *address)
 static void *stand_in(void *found, const char *name)
 {
     struct wrapped *w;
-    Dl_info where;
+    Dl_info where, other;
 
     EACH_WRAPPED (w) {
         struct copies copies = {.library = w->library};
@@ -372,7 +372,11 @@ static void *stand_in(void *found, const char *name)
             return w->wrapper;
         dl_iterate_phdr(look_for_copy, &copies);
         if (global || (copies.wanted && copies.found == copies.wanted)) {
-            record_tell("calls of a second copy of a library, which the program found by name:", where.dli_fname);
+            /* Another preloaded library that passes calls on looks for them so, and is recorded itself. */
+            if (global && dladdr(global, &other) && !is_library(other.dli_fname, w->library))
+                record_tell("calls past a preloaded library, unless it passes its own calls on:", other.dli_fname);
+            else
+                record_tell("calls of a second copy of a library, which the program found by name:", where.dli_fname);
             return found;
         }
         atomic_store(&c->copy, copy);

@@ -12,7 +12,7 @@ VM_PACKAGES=(qemu-system-x86 busybox-static file linux-image-amd64)
 # What `rocekit record` puts into programs is built from C.
 RECORD_PACKAGES=(libc6-dev libibverbs-dev librdmacm-dev)
 # Programs that nobody here wrote: the tests compare with what they say and do.
-PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin tshark zstd fish zsh groff-base chromium graphviz)
+PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest qperf ucx-utils libfabric-bin tshark zstd fish zsh groff-base chromium graphviz)
 # Compiling the loops over packets.
 COMPILER_PACKAGES=(gcc libc6-dev python3-dev)
 # What making the virtual environment and compiling wait for; the other packages come while these work.

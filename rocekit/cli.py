@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from rocekit.commands.sandbox import OWN_PROCESS, sandbox_options, sandboxed
-from rocekit.ending import debug_option, ending, guarded
+from rocekit.ending import EXIT_INTERRUPTED, debug_option, ending, guarded
 from rocekit.standard_output import write_whole
 
 COMMANDS: dict[str, str] = {
@@ -169,12 +169,11 @@ class Commands(click.Group):
         with ending():
             return super().make_context(info_name, args, parent, **extra)
 
-    def invoke(self, ctx: click.Context) -> object:
+    def invoke(self, ctx: click.Context) -> None:
         with ending(ctx):
-            result = super().invoke(ctx)
+            super().invoke(ctx)
             # Flush now: so a reader that has gone is found here and not when the interpreter ends.
             sys.stdout.flush()
-            return result
 
 
 def _meant(args: list[str]) -> list[str]:
@@ -243,7 +242,19 @@ def main() -> None:
         # If the encoding has no µ or ✓, a ? is better than no output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    guarded(lambda: rocekit(prog_name="rocekit", obj=OWN_PROCESS))
+    guarded(_program)
+
+
+def _program() -> None:
+    """The command, ended as click ends it, but for Ctrl-C: click would say "Aborted!" and exit with 1."""
+    try:
+        status = rocekit.main(prog_name="rocekit", obj=OWN_PROCESS, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except click.Abort:
+        status = EXIT_INTERRUPTED
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":

@@ -59,13 +59,19 @@ def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) ->
 @contextmanager
 def ending(ctx: click.Context | None = None) -> Iterator[None]:
     """Turn every error except click's own into one line and an exit status."""
-    from rocekit.errors import RocekitError
-
     try:
+        from rocekit.errors import RocekitError
+
         yield
         return
     except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, GeneratorExit):
         raise
+    # These may come while the import above runs.
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    except Terminated as error:
+        say(str(error))
+        status = EXIT_ERROR
     except RocekitError as error:
         say(str(error))
         _flush_or_drop()
@@ -83,12 +89,9 @@ def ending(ctx: click.Context | None = None) -> Iterator[None]:
     except MemoryError:
         say("out of memory")
         status = EXIT_ERROR
-    except KeyboardInterrupt:
-        status = EXIT_INTERRUPTED
-    except Terminated as error:
-        say(str(error))
-        status = EXIT_ERROR
     except BaseException as error:  # panics of polars are no Exception
+        if isinstance(error.__cause__, KeyboardInterrupt | Terminated):
+            raise error.__cause__ from None  # while a class was made, Python 3.11 wraps it
         _unexpected(error, debug=ctx is not None and bool(ctx.meta.get(_DEBUG)))
         _flush_or_drop()
         status = EXIT_ERROR

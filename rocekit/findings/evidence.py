@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
 _FITS_EVERYWHERE: Final = 1024
+#: That every transmission of a packet is lost is taken for chance unless it is less likely than this.
+_BY_CHANCE: Final = 0.001
 #: So many requests show that there was no reply, even where the capture has no replies at all: a host that
 #: got one does not ask again.
 _ASKED_ENOUGH: Final = 3
@@ -361,7 +363,8 @@ class Evidence:
 
         Size is the cause if no packet as large was ever acknowledged between the two hosts in this direction,
         smaller ones on the same connection were, and the peer's host is alive; but not for packets that fit
-        every link. The large packets of a READ are its responses.
+        every link, and not if as large a share of the smaller ones was sent again that chance may have taken
+        all transmissions of the large one. The large packets of a READ are its responses.
         """
         connection, side, transfer = story.connection, story.side, story.transfer
         src, dst = connection.ips[side], connection.ips[1 - side]
@@ -372,7 +375,7 @@ class Evidence:
             return 0, 0
         large = _largest(transfer)
         passed = [
-            _largest(t)
+            t
             for key, transfers in self.transfers_of.items()
             for t in transfers
             if t.status == ACKED and self._between(key, *((src, dst) if t.is_read == read else (dst, src)))
@@ -380,7 +383,10 @@ class Evidence:
         sent = self.transfers_of[connection.id, side]
         own = [_largest(t) for t in sent if t.status == ACKED and t.is_read == read]
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
-        if large <= _FITS_EVERYWHERE or not own or not alive or max(passed) >= large or max(own) >= large:
+        if large <= _FITS_EVERYWHERE or not own or not alive or max(own) >= large:
+            return 0, 0
+        again = sum(t.retransmitted_packets > 0 for t in passed) / len(passed)
+        if max(map(_largest, passed)) >= large or again**story.transmissions > _BY_CHANCE:
             return 0, 0
         return large, max(own)
 

@@ -324,7 +324,7 @@ def in_any_weather(folder: Path, seed: int) -> rocekit.Analysis:
     return rocekit.analyze(capture)
 
 
-@pytest.mark.parametrize("seed", [5, 40, 264, 368, 509, 880, 906])
+@pytest.mark.parametrize("seed", [5, 40, 264, 368, 509, 880, 906, 2023])
 def test_it_adds_up_to_the_transfers_of_runs_that_once_did_not(tmp_path: Path, seed: int) -> None:
     check(packet_stories(in_any_weather(tmp_path, seed)))
 

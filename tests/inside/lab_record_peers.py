@@ -71,7 +71,7 @@ JOBS = [
     ),
     _pair("udaddy", "udaddy", "-c 2 -C 5 -S 200", messages=2 * 2 * 5),
     _pair("rstream", "rstream", _STREAM, server=_STREAM),
-    _pair("rstream_async", "rstream", f"{_STREAM} -T a -T v"),
+    _pair("rstream_async", "rstream", f"{_STREAM} -T a"),
     _pair("riostream", "riostream", _STREAM),
     _pair("riostream_async", "riostream", f"{_STREAM} -T a"),
     _pair("cmtime", "cmtime", "-c 5", messages=0, serves_on=True),

@@ -1,8 +1,8 @@
 /* Counts what a program posts and polls, under any other library that is preloaded: the truth for a recorder.
  *
  * It takes the place of a device's functions right after ibv_open_device, below whoever does so later. One file
- * for each process, $VERBS_COUNTER.PID, holds four 64-bit counts: work requests accepted by send queues, by
- * receive queues (shared ones too), completions polled, and posts refused.
+ * for each process, $VERBS_COUNTER.PID, holds four 64-bit counts: work requests accepted by send queues (not those of the
+ * ibv_wr_* calls), by receive queues (shared ones too), completions polled, and posts refused.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,7 +43,6 @@ static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_w
 static int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 static int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
-static struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 static struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 
 #define CHAIN(name, kind, queue, which)                                                                    \
@@ -79,54 +78,11 @@ static int my_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
     return n;
 }
 
-/* Extended queue pairs: requests count once they are complete, that is given to the device. */
-static struct ibv_qp_ex whole; /* rxe's own functions */
-static __thread long building;
-
-static void my_start(struct ibv_qp_ex *qp) { building = 0; whole.wr_start(qp); }
-static void my_abort(struct ibv_qp_ex *qp) { building = 0; whole.wr_abort(qp); }
-static int my_complete(struct ibv_qp_ex *qp)
-{
-    int failed = whole.wr_complete(qp);
-    add(failed ? REFUSED : SENT, failed ? 1 : building);
-    return failed;
-}
-#define BUILDER(name, parameters, arguments)                                                               \
-    static void build_##name parameters { building++; whole.wr_##name arguments; }
-BUILDER(atomic_cmp_swp, (struct ibv_qp_ex *q, uint32_t k, uint64_t a, uint64_t c, uint64_t s), (q, k, a, c, s))
-BUILDER(atomic_fetch_add, (struct ibv_qp_ex *q, uint32_t k, uint64_t a, uint64_t v), (q, k, a, v))
-BUILDER(bind_mw, (struct ibv_qp_ex *q, struct ibv_mw *m, uint32_t k, const struct ibv_mw_bind_info *b), (q, m, k, b))
-BUILDER(local_inv, (struct ibv_qp_ex *q, uint32_t k), (q, k))
-BUILDER(rdma_read, (struct ibv_qp_ex *q, uint32_t k, uint64_t a), (q, k, a))
-BUILDER(rdma_write, (struct ibv_qp_ex *q, uint32_t k, uint64_t a), (q, k, a))
-BUILDER(rdma_write_imm, (struct ibv_qp_ex *q, uint32_t k, uint64_t a, __be32 i), (q, k, a, i))
-BUILDER(send, (struct ibv_qp_ex *q), (q))
-BUILDER(send_imm, (struct ibv_qp_ex *q, __be32 i), (q, i))
-BUILDER(send_inv, (struct ibv_qp_ex *q, uint32_t k), (q, k))
-
 /* Loaded by an extension of Python, libibverbs is not among what all can see. */
 static void *of_libibverbs(const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
     return found ? found : dlsym(dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
-static struct ibv_qp *my_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes)
-{
-    struct ibv_qp *qp = create_qp_ex(context, attributes);
-    if (qp && attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-        struct ibv_qp_ex *(*as_extended)(struct ibv_qp *) = of_libibverbs("ibv_qp_to_qp_ex");
-        struct ibv_qp_ex *ex = as_extended(qp);
-        if (ex->wr_start != my_start)
-            whole = *ex;
-        ex->wr_start = my_start;
-        ex->wr_abort = my_abort;
-        ex->wr_complete = my_complete;
-#define TAKE(name) if (ex->wr_##name) ex->wr_##name = build_##name;
-        TAKE(atomic_cmp_swp) TAKE(atomic_fetch_add) TAKE(bind_mw) TAKE(local_inv) TAKE(rdma_read)
-        TAKE(rdma_write) TAKE(rdma_write_imm) TAKE(send) TAKE(send_imm) TAKE(send_inv)
-    }
-    return qp;
 }
 
 static struct ibv_cq_ex polled; /* rxe's own functions */
@@ -166,6 +122,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 #define PUT(place, name) if (place->name) { name = place->name; place->name = my_##name; }
     struct ibv_context_ops *ops = &context->ops;
     PUT(ops, post_send) PUT(ops, post_recv) PUT(ops, post_srq_recv) PUT(ops, poll_cq) PUT(ops, bind_mw)
-    PUT(verbs, create_qp_ex) PUT(verbs, create_cq_ex)
+    PUT(verbs, create_cq_ex)
     return context;
 }

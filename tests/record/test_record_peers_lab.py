@@ -137,6 +137,6 @@ def test_their_journal_has_all_that_was_counted_below_the_recorder(suite_out: Pa
     posted = journal.of("wr_posted", "recv_posted")
     accepted = Counter(event.event for event in posted if not event.get("errno"))
     assert counted["sent"] > 100
-    assert accepted["wr_posted"] == counted["sent"]
+    assert accepted["wr_posted"] > counted["sent"]  # those of the ibv_wr_* calls, which are not counted, too
     assert accepted["recv_posted"] == counted["received"]
     assert len(journal.of("wc_polled")) == counted["polled"]

@@ -52,6 +52,8 @@ def _black_hole(evidence: Evidence, stories: list[Story]) -> Finding:
     guess = (
         f" An MTU of {link:,} on one link would do this: the large packets have at least "
         f"{large + headers:,} bytes with their headers, the small ones {small + headers:,} or little more."
+        if link is not None
+        else ""
     )
     return RULE.finding(
         f"Probably an MTU black hole on {connection.way(1 - side if is_read else side)}: {what} with "
@@ -74,7 +76,7 @@ def _black_hole(evidence: Evidence, stories: list[Story]) -> Finding:
         | other,
         advice=silence_words(other)
         + "A link on the way probably does not carry frames as large as this path MTU with its headers, "
-        f"because only the large packets fail.{guess if link else ''} Check the MTU of every hop (`ping -M "
+        f"because only the large packets fail.{guess} Check the MTU of every hop (`ping -M "
         "do -s SIZE` in both directions), or set a smaller path MTU.",
     )
 

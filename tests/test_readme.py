@@ -7,6 +7,7 @@ rights, an interface or minutes, and are not run. ``python tests/test_readme.py`
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import doctest
 import functools
@@ -14,6 +15,7 @@ import io
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,9 +41,18 @@ def commands(block: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@functools.cache
+def own_folder() -> str:
+    """Where this run has the files that the pages have in /tmp, which other programs use as well."""
+    made = tempfile.TemporaryDirectory(prefix="rocekit-pages-")
+    atexit.register(made.cleanup)
+    return made.name
+
+
 def run(command: str) -> str:
     """What a command prints in a pipe, errors included."""
-    return run_line(command, ROOT).printed
+    here = own_folder()
+    return run_line(command.replace("/tmp/", f"{here}/"), ROOT).printed.replace(f"{here}/", "/tmp/")
 
 
 def fixed(text: str) -> str:

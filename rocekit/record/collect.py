@@ -188,7 +188,11 @@ class Rings:
         try:
             file = RingFile(path)
         except JournalError:
-            if time.time() - path.stat().st_mtime > 5:
+            try:
+                made = path.stat().st_mtime
+            except FileNotFoundError:
+                return True  # there was no room for it, and its process has taken it away again
+            if time.time() - made > 5:
                 self._bad.add(path)
             return path in self._bad
         process = self._process(file.pid, file.forked_from)

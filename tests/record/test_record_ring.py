@@ -454,3 +454,12 @@ def test_a_device_s_addresses_are_read_once_and_nobody_waits_for_them(tmp_path: 
     assert gids.of("rxe0") == ["10.9.0.1", "fe80::1"]
     assert gids.ready("no_such_device", wait_s=60)
     assert gids.of("no_such_device") is None
+
+
+def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
+    """There was no room for it: it goes between two steps of the recorder, which had seen its name."""
+    journal = tmp_path / "x.jsonl"
+    with JournalWriter(journal) as out:
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
+        assert rings._open(tmp_path / "7.0.ring")
+    assert not result.processes

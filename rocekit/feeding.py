@@ -330,7 +330,9 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
         for n, part in enumerate(parts):
             late = Narrow()
             late.add(rest.where(rest.file == n))
-            parts[n] = in_file_order([part, late.packets() or part.where(slice(0))])
+            held = late.packets()
+            if held is not None:
+                parts[n] = in_file_order([part, held])
     _feed_parts(parts, mads, stages)
 
 

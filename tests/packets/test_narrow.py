@@ -8,7 +8,7 @@ from places import PCAPS
 
 import rocekit
 from rocekit.explanation.packets import packet_stories
-from rocekit.packets import COLUMNS, Packets, alike
+from rocekit.packets import COLUMNS, Packets, alike, empty_packets, in_file_order
 from rocekit.packets.narrow import Narrow
 
 CAPTURES = (
@@ -69,3 +69,16 @@ def test_narrow_packets_are_chosen_joined_and_widened_as_others_are() -> None:
         assert [*packets.rows()] == [*expected.rows()]
     for column in COLUMNS:
         assert chosen.wide()[column].dtype == expected[column].dtype, column
+
+
+def test_addresses_and_operands_keep_all_their_bits_beside_a_capture_without_packets() -> None:
+    """Joined with an empty column of another kind, NumPy would make fractions of them."""
+    kept = Narrow()
+    rocekit.analyze(PCAPS / "ping-read-response-loss.pcap", watch=kept)
+    packets = kept.packets()
+    assert packets is not None
+    assert packets.remote_va.max() > 2**32
+    for parts in ([empty_packets(packets.addresses, narrow=True), packets], [packets.wide(), packets]):
+        joined = in_file_order(parts)
+        assert [column for column in COLUMNS if joined[column].dtype.kind == "f"] == []
+        assert set(joined.remote_va.tolist()) == set(packets.remote_va.tolist())

@@ -145,6 +145,8 @@ def _explore(
     from rocekit.conform.random_drills import Difference, explore
 
     lists = read_known(known or None)
+    if save is not None and save.exists() and not save.is_dir():
+        raise click.BadParameter(f"{save} is no folder.", param_hint="--save")
 
     def noted(difference: Difference) -> str:
         return f"{difference.drill.text}# {difference.signature}\n# {difference.verdict.words()}\n"
@@ -174,11 +176,17 @@ def _explore(
         say(
             f"{device}: {'stopped after ' * result.stopped}{result.drills} random drills, "
             f"{result.exchanges} exchanges, {result.packets} packets: "
-            f"{result.agreed} as the model, {result.inconclusive} not judged in time, "
+            f"{result.agreed} as the model, {result.inconclusive} not judged, "
             f"{len(result.differences)} new kinds of differences"
         )
+        for reason, count in result.inapplicable.items():
+            say(f"  {count} not played: {reason}")
+        if result.unconfirmed:
+            say(f"  {result.unconfirmed} did not differ in the same way when played again")
         for signature, count in result.repeated.items():
             say(f"  {count} more: {signature}")
         for signature, count in result.explained.items():
             say(f"  {count} known: {signature}\n    {lists.explained(device, signature)}")
-    ctx.exit(1 if result.differences else 0)
+    # A device of which nothing could be asked is not one that agrees.
+    asked = not result.inapplicable or result.agreed + result.inconclusive > 0
+    ctx.exit(0 if asked and not result.differences else 1)

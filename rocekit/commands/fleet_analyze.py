@@ -128,14 +128,15 @@ def command(
                 lake.unjudge()
                 growing.streams = watcher.grown
                 progress = add_streams(client, lake, streams, settings, _Line(), growing)
+                there = progress.done - progress.new - len(progress.failed)
                 progress.failed += add_conversations(client, lake, _Line()).failed
-                _tell(output, progress, summarize(lake))
+                _tell(output, progress, there, summarize(lake))
             if not watch:
                 break
             time.sleep(LOOK_S)
     if progress.failed:
         name, why = progress.failed[0]
-        more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""
+        more = f", and {len(progress.failed) - 1:,} more failed" if len(progress.failed) > 1 else ""
         raise RocekitError(f"{name}: {why}{more}")
 
 
@@ -153,18 +154,17 @@ def _disk(output: Path) -> Iterator[None]:
         ) from None
 
 
-def _tell(output: Path, progress: FleetProgress, verdict: FleetVerdict) -> None:
-    """Print what was added, and which hosts stand out."""
+def _tell(output: Path, progress: FleetProgress, there: int, verdict: FleetVerdict) -> None:
+    """Print what was added, beside how many captures that were there, and which hosts stand out."""
     from rocekit.wire.text_table import safe
     from rocekit.wire.words import plural
 
-    there = progress.done - progress.new - len(progress.failed)
     said = [f"{plural(progress.new, 'capture')} analyzed"]
     said += [f"{there:,} were there"] if there else []
     said += [f"{progress.unreadable:,} unreadable (see captures.error)"] if progress.unreadable else []
     said += [f"{progress.replaced:,} older replaced"] if progress.replaced else []
     click.echo(f"{output}: {', '.join(said)}, {progress.packets:,} packets in {progress.seconds:,.1f} s")
-    for name, why in progress.failed[:SHOWN]:
+    for name, why in progress.failed:
         click.echo(safe(f"  not added: {name}: {why}"), err=True)
     for suspect in verdict.suspects[:SHOWN]:
         click.echo(f"  {suspect.words}")
@@ -192,7 +192,7 @@ def _check_memory(text: str) -> None:
         return
     try:
         given = parse_bytes(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         given = -1
     if given < LEAST_MEMORY:
         raise click.BadParameter(
@@ -220,7 +220,7 @@ class _Line:
             if self._shown <= SHOWN:
                 click.echo(f"{clear}{safe(trouble)}", err=True)
             elif self._shown == SHOWN + 1:
-                click.echo(f"{clear}more captures fail: see the end, and captures.error", err=True)
+                click.echo(f"{clear}more fail: see the end, and captures.error for the unreadable", err=True)
         last = progress.done == progress.total
         if self._terminal:
             words = progress.words()[

@@ -13,7 +13,8 @@ from rocekit.conform.drill import Drill
 from rocekit.conform.random_model import RandomDrill, drill_of
 from rocekit.conform.random_moves import Move, ReceiveMove, sequences
 from rocekit.conform.random_shrink import shortest
-from rocekit.conform.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Verdict
+from rocekit.errors import RocekitError
 
 #: How many drills shrinking one difference plays at most: on a device each takes its time.
 _MOST_SHRINKING: Final = 80
@@ -44,10 +45,12 @@ class RandomRun:
         drills, exchanges, packets: how many were played; without those that shrinking played. An exchange is
             one request, of the packet side or of the device's program, with all that answers it.
         shrinking: how many drills shrinking played.
-        agreed, inconclusive: how many drills ended as with the model; how many could not be judged in time.
+        agreed, inconclusive: how many drills ended as with the model; how many could not be judged.
+        inapplicable: why the device could not be asked, and how many drills that was.
         stopped: whether the user ended the search.
         differences: the shortest drill of each kind.
         repeated: how many more drills differed as one before them did, by kind.
+        unconfirmed: how many drills did not differ in the same way when they were played again.
         explained: how many drills differed in a way that is known of the device, by kind.
     """
 
@@ -57,6 +60,8 @@ class RandomRun:
     shrinking: int = 0
     agreed: int = 0
     inconclusive: int = 0
+    inapplicable: Counter[str] = field(default_factory=Counter)
+    unconfirmed: int = 0
     stopped: bool = False
     differences: list[Difference] = field(default_factory=list)
     repeated: Counter[str] = field(default_factory=Counter)
@@ -71,6 +76,8 @@ class RandomRun:
             "shrinking": self.shrinking,
             "agreed": self.agreed,
             "inconclusive": self.inconclusive,
+            "inapplicable": dict(self.inapplicable),
+            "unconfirmed": self.unconfirmed,
             "stopped": self.stopped,
             "differences": [
                 {"kind": one.signature, "verdict": one.verdict.words(), "drill": one.drill.text}
@@ -121,6 +128,8 @@ class _Search:
         result.exchanges += made.played(verdict)
         result.agreed += verdict.outcome == PASS
         result.inconclusive += verdict.outcome == INCONCLUSIVE
+        if verdict.outcome == NOT_APPLICABLE:
+            result.inapplicable[verdict.reason] += 1
         if difference is None:
             return
         kind = difference.signature
@@ -137,26 +146,31 @@ class _Search:
         """Shrink a difference of a new kind."""
 
         def differs(moves: list[Move]) -> Difference | None:
+            self.result.shrinking += 1
             found = self._play(moves, counted=False)[2]
             return found if found is not None and found.signature == difference.signature else None
 
-        moves = _until(drawn, made.played(difference.verdict))
-        confirmed = differs(moves)
-        tried = 1
+        try:
+            moves = _until(drawn, made.played(difference.verdict))
+            confirmed = differs(moves)
+            if confirmed is None:
+                moves = drawn
+                confirmed = differs(drawn)
+            if confirmed is not None:
+                confirmed = shortest(moves, confirmed, differs, _MOST_SHRINKING)
+        except BaseException:
+            self._note(difference)  # an interrupt must not take it away
+            raise
         if confirmed is None:
-            confirmed = differs(drawn)
-            moves, tried = drawn, 2
-        if confirmed is None:
-            # The device did not differ again: time decided. Counted, and left.
-            self.result.repeated["not seen again"] += 1
+            self.result.unconfirmed += 1
             self._again(difference)
         else:
-            shrunk, more = shortest(moves, confirmed, differs, _MOST_SHRINKING)
-            tried += more
-            self._seen.add(difference.signature)
-            self.result.differences.append(shrunk)
-            self._found(shrunk)
-        self.result.shrinking += tried
+            self._note(confirmed)
+
+    def _note(self, difference: Difference) -> None:
+        self._seen.add(difference.signature)
+        self.result.differences.append(difference)
+        self._found(difference)
 
     def _play(
         self, drawn: list[Move], *, counted: bool = True
@@ -208,6 +222,16 @@ def explore(
     from hypothesis import seed as seeded
 
     search = _Search(bench, found, again, explained)
+    failed: list[RocekitError] = []
+
+    def judge(drawn: list[Move]) -> None:
+        # Hypothesis would play what raises once more, and tell of that.
+        if not failed:
+            try:
+                search.judge(drawn)
+            except RocekitError as error:
+                failed.append(error)
+
     configured = settings(
         max_examples=runs,
         database=None,
@@ -217,9 +241,11 @@ def explore(
         print_blob=False,
     )
     drawing: Any = given(moves)
-    test: Any = configured(seeded(seed)(drawing(search.judge)))
+    test: Any = configured(seeded(seed)(drawing(judge)))
     try:
         test()
     except KeyboardInterrupt:
         search.result.stopped = True
+    if failed:
+        raise failed[0]
     return search.result

@@ -16,8 +16,8 @@ _Found = TypeVar("_Found")
 
 def shortest(
     moves: list[Move], found: _Found, differs: Callable[[list[Move]], _Found | None], most: int
-) -> tuple[_Found, int]:
-    """What is found with the shortest sequence, and how many were tried.
+) -> _Found:
+    """What is found with the shortest sequence.
 
     Args:
         found: what was found with ``moves``.
@@ -54,7 +54,7 @@ def shortest(
             if (got := ask(candidate)) is not None:
                 moves, found = candidate, got
                 break
-    return found, len(tried)
+    return found
 
 
 def _simpler(move: Move) -> Iterator[Move]:

@@ -41,12 +41,12 @@ class Keepers:
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
-        self._kept: dict[tuple[str, str], _Kept] = {}
-        self._refused: set[tuple[str, str]] = set()
+        self._kept: dict[tuple[str, str, LakeSettings], _Kept] = {}
+        self._refused: set[tuple[str, str, LakeSettings]] = set()
 
     def add(self, folder: str, stream: Stream, settings: LakeSettings) -> Added | None:
         """Add a stream; None: it cannot be gone on with, and is to be analysed from its beginning."""
-        key = stream.point, stream.key
+        key = stream.point, stream.key, settings  # other settings make other rows
         if key in self._refused or not _can_be_kept(stream):
             return None
         kept = self._kept.pop(key, None)

@@ -101,8 +101,7 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
     rules = ask(
         "SELECT rule, severity, count(*) AS findings, count(DISTINCT capture) AS captures, "
         "coalesce(sum(added_ns), 0)::BIGINT AS added_ns, min(first_ns) AS first_ns, "
-        "arg_min(capture, (coalesce(first_ns, 9223372036854775807), capture)) AS capture, "
-        "arg_min(transfer, (coalesce(first_ns, 9223372036854775807), capture)) AS transfer "
+        f"{_shown('min', '(coalesce(first_ns, 9223372036854775807), capture)')} "
         f"FROM findings WHERE first_ns IS NULL OR ({span.sql('first_ns')}) GROUP BY rule, severity ORDER BY "
         "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, findings DESC, rule"
     )
@@ -169,13 +168,12 @@ def _ways(ask: Any, span: Span, *, exactly: bool) -> list[Row]:
             FROM rates WHERE {span.sql("second", 1_000_000_000)} GROUP BY ALL) GROUP BY ALL
         ), per_point AS (
             SELECT point, src, dst, sum(lost_packets) AS lost, sum(added_ns) AS added, count(*) AS troubles,
-                min(time_ns) AS first_ns, arg_max(capture, (lost_packets, added_ns, capture)) AS capture,
-                arg_max(transfer, (lost_packets, added_ns, capture)) AS transfer
+                min(time_ns) AS first_ns, {_shown("max", "(lost_packets, added_ns, capture)")}
             FROM troubles WHERE {span.sql("time_ns")} GROUP BY ALL
         ), bad AS (
             SELECT src, dst, max(lost)::BIGINT AS lost, max(added)::BIGINT AS added_ns,
                 max(troubles)::BIGINT AS troubles, min(first_ns) AS first_ns,
-                arg_max(capture, (lost, point)) AS capture, arg_max(transfer, (lost, point)) AS transfer
+                {_shown("max", "(lost, point)")}
             FROM per_point GROUP BY ALL
         )
         SELECT src, dst, coalesce(packets, 0) AS packets, coalesce(lost, 0) AS seen_lost,
@@ -236,10 +234,9 @@ def _timeline(
         width = -(-width // 1_000_000_000) * 1_000_000_000
     cells = ask(
         f"WITH own AS (SELECT src, dst, (time_ns - {span['a']}) // {width} AS bin, point, count(*) AS n, "
-        "arg_min(capture, (time_ns, capture)) AS capture, arg_min(transfer, (time_ns, capture)) AS transfer "
+        f"{_shown('min', '(time_ns, capture)')} "
         f"FROM troubles WHERE {within} AND src IS NOT NULL AND dst IS NOT NULL GROUP BY ALL), "
-        "most AS (SELECT src, dst, bin, max(n) AS n, arg_max(capture, (n, point)) AS capture, "
-        "arg_max(transfer, (n, point)) AS transfer FROM own GROUP BY ALL), "
+        f"most AS (SELECT src, dst, bin, max(n) AS n, {_shown('max', '(n, point)')} FROM own GROUP BY ALL), "
         "chosen AS (SELECT src, dst, sum(n) AS total, min(bin) AS first FROM most GROUP BY ALL "
         f"ORDER BY total DESC, src, dst LIMIT {PAIRS_SHOWN}) "
         "SELECT src, dst, bin::BIGINT AS bin, n, capture, transfer "
@@ -258,6 +255,17 @@ def _timeline(
             {"src": p[0], "dst": p[1], "cells": pairs[p], "command": commands.get(p)} for p in order
         ],
     }  # fmt: skip
+
+
+def _shown(which: str, key: str) -> str:
+    """The capture and the transfer of the row with the least or greatest key ("min", "max"), as SQL.
+
+    DuckDB passes over rows whose argument is NULL: the transfer would be another row's.
+    """
+    return (
+        f"arg_{which}(capture, {key}) AS capture, "
+        f"nullif(arg_{which}(coalesce(transfer, -1), {key}), -1) AS transfer"
+    )
 
 
 def _matrix(ways: Sequence[Row]) -> Row:
@@ -291,8 +299,7 @@ def _together(ask: Any, within: str, with_command: Any) -> list[Row]:
     rows = with_command(
         ask(
             "SELECT rule, src, dst, min(time_ns) AS time_ns, "
-            "arg_min(capture, (time_ns, capture)) AS capture, "
-            "arg_min(transfer, (time_ns, capture)) AS transfer FROM troubles "
+            f"{_shown('min', '(time_ns, capture)')} FROM troubles "
             f"WHERE {within} AND src IS NOT NULL AND dst IS NOT NULL "
             "GROUP BY rule, src, dst ORDER BY time_ns, rule, src, dst"
         )

@@ -112,7 +112,7 @@ KEPT: Final = MappingProxyType(
 COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "vni", "dscp", "ecn", *FIELD_HOMES]))
 #: Columns that are computed from the words, and their usual types; narrow packets have these instead.
 _FIELDS: Final = {
-    name: np.uint64 if at[0][1].bits > 32 else np.int64 for name, at in FIELD_HOMES.items() if name not in KEPT
+    n: np.uint64 if homes[0][1].bits > 32 else np.int64 for n, homes in FIELD_HOMES.items() if n not in KEPT
 }
 
 

@@ -21,7 +21,8 @@ from rocekit.conform.random_model import drill_of
 from rocekit.conform.random_moves import Move, PostMove, ReceiveMove, RequestMove
 from rocekit.conform.random_shrink import shortest
 from rocekit.conform.soft_bench import SoftBench
-from rocekit.conform.verdict import FAIL, PASS, Verdict
+from rocekit.conform.verdict import FAIL, NOT_APPLICABLE, PASS, Verdict
+from rocekit.errors import RocekitError
 
 
 class DeafBench(SoftBench):
@@ -154,7 +155,7 @@ def test_differences_of_a_kind_found_before_are_handed_on_as_they_were_drawn() -
     again: list[Difference] = []
     result = explore(DeafBench(), 3, 60, again=again.append)
     assert {one.signature for one in again} <= set(result.repeated)
-    assert len(again) == sum(n for name, n in result.repeated.items() if name != "not seen again")
+    assert len(again) == sum(result.repeated.values()) + result.unconfirmed
 
 
 def test_a_difference_that_is_explained_is_counted_and_not_shrunk(tmp_path: Path) -> None:
@@ -218,10 +219,9 @@ def test_the_shortest_sequence_has_only_what_the_difference_takes() -> None:
         both = ("FETCH_ADD", False) in kinds and any(bad for _, bad in kinds)
         return moves if both and PostMove("SEND", answer="rnr") in moves else None
 
-    found, tried = shortest(drawn, drawn, differs, 200)
+    found = shortest(drawn, drawn, differs, 79)
     wanted = {RequestMove("FETCH_ADD"), PostMove("SEND", answer="rnr"), replace(torn, size=64)}
     assert (len(found), set(found)) == (3, wanted)
-    assert tried < 80
 
 
 def test_shortening_ends_after_so_many_tries() -> None:
@@ -230,7 +230,7 @@ def test_shortening_ends_after_so_many_tries() -> None:
     def differs(moves: list[Move]) -> None:
         tries.append(len(moves))
 
-    assert shortest(MOVES, "found", differs, 3) == ("found", 3)
+    assert shortest(MOVES, "found", differs, 3) == "found"
     assert len(tries) == 3
 
 
@@ -250,7 +250,7 @@ class OnceDeafBench(DeafBench):
 
 def test_what_does_not_differ_again_is_counted_and_left() -> None:
     result = explore(OnceDeafBench(), 3, 60)
-    assert (result.differences, result.repeated) == ([], {"not seen again": 1})
+    assert (result.differences, result.repeated, result.unconfirmed) == ([], {}, 1)
     assert result.drills == 60
 
 
@@ -261,3 +261,60 @@ def test_the_command_saves_nothing_where_nothing_differs(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "soft: 5 random drills" in done.output
     assert not (tmp_path / "found").exists()
+
+
+class StoppedBench(DeafBench):
+    """A device on which the first drill behind one that differs ends with an error or an interrupt."""
+
+    def __init__(self, end: BaseException) -> None:
+        super().__init__()
+        self._end, self._differed = end, False
+
+    def play(self, drill: Drill) -> Playing:
+        if self._differed:
+            raise self._end
+        playing = super().play(drill)
+        self._differed = playing.verdict.outcome == FAIL
+        return playing
+
+
+def test_an_interrupt_while_a_difference_is_shrunk_does_not_take_it_away() -> None:
+    found: list[Difference] = []
+    result = explore(StoppedBench(KeyboardInterrupt()), 3, 60, found=found.append)
+    assert result.stopped
+    assert result.differences == found
+    assert len(found) == 1
+
+
+def test_an_error_of_the_bench_ends_the_search_as_what_it_is() -> None:
+    found: list[Difference] = []
+    with pytest.raises(RocekitError, match="the agent is gone"):
+        explore(StoppedBench(RocekitError("the agent is gone")), 3, 60, found=found.append)
+    assert len(found) == 1
+
+
+class PoorBench(SoftBench):
+    """A device that has no room for a QP."""
+
+    def play(self, drill: Drill) -> Playing:
+        return replace(super().play(drill), verdict=Verdict(NOT_APPLICABLE, reason="no room for a QP"))
+
+
+def test_a_device_of_which_nothing_could_be_asked_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = explore(PoorBench(), 3, 5)
+    assert (result.agreed, result.inapplicable) == (0, {"no room for a QP": 5})
+    play = SoftBench.play
+    poor = Verdict(NOT_APPLICABLE, reason="no room for a QP")
+    monkeypatch.setattr(SoftBench, "play", lambda self, drill: replace(play(self, drill), verdict=poor))
+    done = CliRunner().invoke(rocekit, ["conform", "--random", "3", "--runs", "5"])
+    assert done.exit_code == 1
+    assert "5 not played: no room for a QP" in done.output
+
+
+def test_a_file_is_no_folder_to_save_in(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    done = CliRunner().invoke(
+        rocekit, ["conform", "--random", "1", "--runs", "1", "--save", str(tmp_path / "x")]
+    )
+    assert done.exit_code == 2
+    assert "x is no folder" in " ".join(done.output.split())

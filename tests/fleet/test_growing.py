@@ -18,6 +18,7 @@ from rocekit.fleet.grow import Keepers, grow_stream
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.streams import find_streams
 from rocekit.fleet.watching import Watcher
+from rocekit.fleet.work import add_stream
 
 RECORD, HEAD = 16, 24
 
@@ -169,3 +170,19 @@ def test_of_a_rotation_that_is_written_to_the_finished_files_are_due(tmp_path: P
         file.write(data[300:400])
     assert watcher.due() == []  # and is written to again: the LAKE keeps what it has of it until it rests
     assert [s.files for s in watcher.due()] == [tuple(paths)]
+
+
+def test_a_lake_with_other_settings_gets_rows_by_these(keepers: Keepers, tmp_path: Path) -> None:
+    """A worker of a scheduler outlives the run that made its LAKE."""
+    rotation = Rotation(tmp_path, PCAPS / "ping-write-loss-behind.pcap", 3)
+    rotation.next()
+    assert rotation.grow(keepers)
+    rotation.next()
+    other = KEPT._replace(transfers=0 if KEPT.transfers != 0 else 100)
+    (stream,) = find_streams([rotation.sources])
+    lakes = tmp_path / "grown", tmp_path / "whole"
+    for lake in lakes:
+        Lake(lake).make(other)
+    assert keepers.add(str(lakes[0]), stream, other) is not None
+    assert add_stream(str(lakes[1]), stream, other).new
+    assert contents(lakes[0]) == contents(lakes[1])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from accessible import violations
 from click.testing import CliRunner
@@ -17,7 +18,7 @@ from places import PCAPS
 
 from rocekit.cli import rocekit as cli
 from rocekit.fleet.lake import Lake
-from rocekit.fleet.page import Span, comparison, document
+from rocekit.fleet.page import Span, _shown, comparison, document
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -231,3 +232,12 @@ def test_what_is_wrong_is_said(lake: Path, tmp_path: Path, more: list[str], stat
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_a_fleets_page(show: Open, lake: Path, tmp_path: Path, scheme: str) -> None:
     assert violations(show(report(lake, tmp_path / "f.html"), color_scheme=scheme)) == []
+
+
+def test_a_command_never_has_the_capture_of_one_row_and_the_transfer_of_another() -> None:
+    rows = "(VALUES ('a', 5, NULL), ('b', 3, 14), ('c', 1, NULL)) rows(capture, n, transfer)"
+    for which, wanted in (("max", ("a", None)), ("min", ("c", None))):
+        assert duckdb.connect().execute(f"SELECT {_shown(which, 'n')} FROM {rows}").fetchall() == [wanted]
+    assert duckdb.connect().execute(f"SELECT {_shown('max', 'n')} FROM {rows} WHERE n < 4").fetchall() == [
+        ("b", 14)
+    ]

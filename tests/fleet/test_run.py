@@ -314,5 +314,5 @@ def test_progress_on_a_terminal_is_one_line_and_what_fails_stays(
     shown = [part.removeprefix("\x1b[2K") for part in capsys.readouterr().err.split("\r")]
     assert [part for part in shown if part.startswith("3 of 3")] == ["3 of 3 conversations, 2 worke\n"]
     assert sum(part.startswith("unreadable: ") for part in shown) == fleet_analyze.SHOWN
-    assert "more captures fail: see the end, and captures.error\n" in shown
+    assert "more fail: see the end, and captures.error for the unreadable\n" in shown
     assert not any("\x1b" in part for part in shown)

@@ -142,7 +142,7 @@ def test_keys_alone_go_through_the_whole_report(show: Open, pcaps: Path) -> None
     assert costliest.transfer is not None
     tab_to(f"Transfer {costliest.transfer.id}")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.activeElement.id === 'transfer'")
+    page.wait_for_selector("#transfer:focus")  # wait_for_function would need eval, which the page forbids
     tab_to("Show in the graph")
     page.keyboard.press("Enter")
     assert focus() == "graph"

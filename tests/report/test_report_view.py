@@ -175,3 +175,9 @@ def test_what_was_not_measured_is_not_explained() -> None:
     analysis = rocekit.analyze(PCAPS / "rping-clean.pcap")
     assert measured_waits([]) == {}
     assert wait_words(analysis.connections[0], 0, ()) == ""
+
+
+def test_a_link_leads_where_it_says_though_the_address_is_written_anew_meanwhile(show: Open) -> None:
+    page = show(LOSS, "#t=16")
+    page.evaluate("location.hash = '#t=3'; history.replaceState(null, '', '#view=0:0:1')")
+    page.get_by_role("heading", name="Transfer 3 ").wait_for()

@@ -17,7 +17,8 @@ class Page {
     this.transferList();
     this.theme();
     this.printing();
-    window.addEventListener("hashchange", () => this.follow());
+    // Where the link led: remember() may have replaced the address since.
+    window.addEventListener("hashchange", (event) => this.follow(new URL(event.newURL).hash));
     if (!this.follow()) this.begin();
     this.started = true;
   }
@@ -335,9 +336,9 @@ class Page {
   }
 
   // Addresses within the page: #finding=2, #t=16, #c=0, or a whole view.
-  follow() {
-    if (/^#view=/.test(location.hash) && this.timeline) return this.restore(new URLSearchParams(location.hash.slice(1)));
-    const wanted = /^#(finding|t|c)=(\d+)$/.exec(location.hash);
+  follow(address = location.hash) {
+    if (/^#view=/.test(address) && this.timeline) return this.restore(new URLSearchParams(address.slice(1)));
+    const wanted = /^#(finding|t|c)=(\d+)$/.exec(address);
     if (!wanted || !this.timeline) return false;
     const at = Number(wanted[2]), m = this.model;
     if (wanted[1] === "finding" && m.findings[at]?.place) {

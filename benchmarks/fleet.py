@@ -6,9 +6,8 @@
 Makes a capture for each host of a fleet (each talks to four others; a faulty one loses 1 % of what arrives).
 Measured: `analyze` on some of them, one after the other; `rocekit fleet` with 1 and with 2 workers, whose
 LAKEs are compared byte by byte; whether all faulty hosts are found and no others; and a query over a million
-findings. On a busy machine only the time of the processor says anything. What more workers would give is a
-model, printed with its terms: (time of the tasks on one worker) / workers + (time of the client), while the
-storage keeps up.
+findings. On a busy machine only the time of the processor says anything. What more workers would give is
+simulated from the task stream of the run with one (benchmarks/fleet_model.py says how).
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "tools"))
 
 from fleet_captures import Fleet
+from fleet_model import run_on_one_worker
 
 from rocekit.fleet.lake import Lake, write_parquet
 from rocekit.fleet.query import connect, dicts
@@ -75,26 +75,26 @@ def run(given: argparse.Namespace, folder: Path) -> None:
         lake = folder / f"lake{workers}"
         shutil.rmtree(lake, ignore_errors=True)
         clock = Clock()
-        command = [*ROCEKIT, "fleet", "analyze", captures, "-o", lake, "--workers", str(workers)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
-        )
+        command = [*ROCEKIT, "fleet", "analyze", str(captures), "-o", str(lake)]
+        if workers == 1:
+            said, model = run_on_one_worker(command)
+        else:
+            said = subprocess.run(
+                [*command, "--workers", str(workers)],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+            ).stdout  # fmt: skip
         took[workers], cpu = clock.wall, clock.cpu
         every = sum(r["n"] for r in ask(lake, "SELECT sum(roce_packets)::BIGINT AS n FROM captures"))
-        first = done.stdout.splitlines()[0]
+        first = said.splitlines()[0]
         print(f"fleet, workers {workers}: {took[workers]:.1f} s, processor {cpu:.1f} s: {first}")
         speed = every / took[workers]
         print(f"  {speed:,.0f} packets/s, {speed / single / workers:.0%} of single runs a worker")
         print(f"  {every / cpu:,.0f} a second of processor, {every / cpu / single_cpu:.0%} of single runs")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"largest process of all runs: {peak:,.0f} MB")
-    alone = 2 * took[2] - took[1]
-    if took[2] < took[1] and alone > 0:
-        tasks = took[1] - alone
-        times = ", ".join(f"{n} workers {tasks / n + alone:.1f} s" for n in (4, 16, 64))
-        print(f"model: {tasks:.1f} s of tasks / workers + {alone:.1f} s: {times}")
-    else:
-        print("model: none, the machine had other work")
+    print(f"model: {model.words()}")
+    times = ", ".join(f"{n} workers {model.predict(n):.1f} s" for n in (1, 2, 4, 16, 64))
+    print(f"model: {times}; measured {took[1]:.1f} and {took[2]:.1f} s")
     alike = same(folder / "lake1", folder / "lake2")
     print(f"the LAKEs of 1 and 2 workers are {'the same' if alike else 'DIFFERENT'}")
     found = {row["host"] for row in ask(folder / "lake2", "SELECT host FROM hosts")}

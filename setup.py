@@ -25,7 +25,7 @@ def extensions() -> list[Any]:
     try:
         from Cython.Build import cythonize
 
-        return cythonize(  # type: ignore[no-any-return]
+        made: list[Any] = cythonize(
             [
                 Extension(
                     f"rocekit.{name}",
@@ -34,7 +34,6 @@ def extensions() -> list[Any]:
                     # quarters of a wheel. CFLAGS in the environment replaces them and their -O2, without
                     # which the loops take three times as long.
                     extra_compile_args=["-O2", "-g0"],
-                    optional=True,
                 )
                 for name in MODULES
             ],
@@ -48,6 +47,10 @@ def extensions() -> list[Any]:
     except Exception as error:
         print(f"rocekit will run as plain Python: {error}", file=sys.stderr)
         return []
+    # Not an argument of Extension above: cythonize makes others of them, and forgets this.
+    for extension in made:
+        extension.optional = True
+    return made
 
 
 def interposer() -> Extension:

@@ -105,8 +105,20 @@ def test_the_debian_package_is_built_installed_and_runs(wheel: Path, tmp_path: P
     target = tmp_path / "root"
     (target / "var" / "lib" / "dpkg").mkdir(parents=True)
     (target / "var" / "lib" / "dpkg" / "status").touch()
-    run("dpkg", f"--root={target}", "--force-depends", "--force-not-root", "--install", package)
-    program = target / "usr" / "bin" / "rocekit"
+    # The package's scripts run as they are: the folder is no system with a shell of its own.
+    dpkg = ("dpkg", f"--root={target}", "--force-depends", "--force-not-root", "--force-script-chrootless")
+    run(*dpkg, "--install", package)
+    program, inside = target / "usr/bin/rocekit", target / "usr/lib/rocekit"
+    compiled = next((inside / "rocekit/__pycache__").glob("cli.*.pyc"))
+    assert b"/usr/lib/rocekit/rocekit/cli.py" in compiled.read_bytes()
     assert "0.2.0" in run(program, "--version", cwd=tmp_path)
     said = run(program, "analyze", ROOT / "pcaps" / "rping-clean.pcap", cwd=tmp_path)
     assert "No findings" in said
+    extra = inside / "an_extra/__init__.py"
+    extra.parent.mkdir()
+    extra.touch()
+    run(*dpkg, "--remove", "rocekit")
+    assert [path for path in inside.rglob("*") if path.is_file()] == [extra]
+    assert not program.exists()
+    run(*dpkg, "--purge", "rocekit")
+    assert not inside.exists()

@@ -17,9 +17,15 @@ from rocekit.record.build import compiler, look
 WITHOUT_CYTHON = (
     "import runpy, sys; sys.modules['Cython'] = None; runpy.run_path('setup.py', run_name='__main__')"
 )
+#: As pip runs setup.py, but with the first of the modules only.
+WITH_ONE_LOOP = (
+    "import runpy, Cython.Build; make = Cython.Build.cythonize; "
+    "Cython.Build.cythonize = lambda modules, **how: make(modules[:1], **how); "
+    "runpy.run_path('setup.py', run_name='__main__')"
+)
 
 
-def build(folder: Path, cc: str) -> list[str]:
+def build(folder: Path, cc: str, how: str = WITHOUT_CYTHON) -> list[str]:
     """The libraries that a build puts beside the package's modules."""
     source = folder / "source"
     shutil.copytree(
@@ -32,7 +38,7 @@ def build(folder: Path, cc: str) -> list[str]:
     kept = [line for line in lines if not line.startswith("license")]
     (source / "pyproject.toml").write_text("\n".join(kept))
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_CYTHON, "-q", "build", "--build-lib", str(folder / "built")],
+        [sys.executable, "-c", how, "-q", "build", "--build-lib", str(folder / "built")],
         cwd=source,
         env=os.environ | {"CC": cc},
         capture_output=True,
@@ -47,6 +53,11 @@ def build(folder: Path, cc: str) -> list[str]:
 
 def test_without_a_compiler_the_package_is_built_without_its_libraries(tmp_path: Path) -> None:
     assert build(tmp_path, "/no/such/compiler") == []
+
+
+def test_without_a_compiler_cythons_loops_are_left_out_too(tmp_path: Path) -> None:
+    pytest.importorskip("Cython")
+    assert build(tmp_path, "/no/such/compiler", WITH_ONE_LOOP) == []
 
 
 def test_without_rdma_cores_headers_the_interposer_is_left_out(tmp_path: Path) -> None:

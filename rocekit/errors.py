@@ -24,20 +24,21 @@ def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
     return RocekitError(f"{what} {package}: {installing(extra)}")
 
 
-def installing(extra: str, folder: Path = _HERE) -> str:
-    """The command that adds what an extra needs; ``folder`` is where the package lies."""
-    pip = f"{sys.executable} -m pip install"
+def installing(*extras: str, folder: Path = _HERE, python: str | Path = sys.executable) -> str:
+    """The command that adds what extras need; ``folder`` is where the package lies."""
+    pip = f"{python} -m pip install"
     if folder != _DEBIAN:
-        return f"{pip} 'rocekit[{extra}]'"
+        return f"{pip} 'rocekit[{','.join(extras)}]'"
     # The Debian package: pip does not know rocekit there, and leaves the system's own packages alone.
     from importlib.metadata import requires
 
     wanted = [
         line.partition(";")[0].strip()
         for line in requires("rocekit") or ()
+        for extra in extras
         if line.replace("'", '"').endswith(f'extra == "{extra}"')
     ]
-    return f"sudo {pip} --target {folder} {' '.join(map(repr, wanted))}"
+    return f"sudo {pip} --target {folder} {' '.join(map(repr, dict.fromkeys(wanted)))}"
 
 
 def check_number(number: int, count: int, what: str) -> None:

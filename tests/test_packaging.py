@@ -62,7 +62,10 @@ def test_a_missing_extra_is_installed_where_rocekit_is() -> None:
     assert installing("plot") == f"{pip} 'rocekit[plot]'"
     debian = Path("/usr/lib/rocekit")
     assert str(debian) in (ROOT / "debian" / "control").read_text()
-    assert installing("metrics", debian) == f"sudo {pip} --target {debian} 'prometheus-client>=0.20'"
+    assert installing("metrics", folder=debian) == f"sudo {pip} --target {debian} 'prometheus-client>=0.20'"
+    both = installing("metrics", "plot", folder=debian)
+    assert both.endswith("'matplotlib>=3.8'")
+    assert "'prometheus-client>=0.20'" in both
 
 
 def test_each_line_of_the_containerfile_is_an_instruction() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rocekit import _compiled
 from rocekit.commands.doctor_machine import Machine, has_module
+from rocekit.errors import installing
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
 from rocekit.lab.kernels import newest_kernel
@@ -229,7 +230,7 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ma
     version = machine.package_version(package)
     if version is None:
         return MachineCheck(
-            name, package, False, "not installed", f"{machine.interpreter} -m pip install 'rocekit[{extra}]'"
+            name, package, False, "not installed", installing(extra, python=machine.interpreter)
         )
     return MachineCheck(name, package, True, version)
 
@@ -300,7 +301,7 @@ def _extras(machine: Machine) -> MachineCheck:
     if not missing:
         return MachineCheck("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
     packages = ", ".join(f"{package} ({use})" for package, use in missing.values())
-    fix = f"{machine.interpreter} -m pip install 'rocekit[{','.join(missing)}]'"
+    fix = installing(*missing, python=machine.interpreter)
     return MachineCheck("extras", "extras", False, f"missing: {packages}", fix)
 
 

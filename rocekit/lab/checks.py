@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from rocekit.errors import installing
 from rocekit.lab.kernels import has_module, newest_kernel
 from rocekit.lab.net import PACKAGE_OF
 from rocekit.lab.vm import QEMU_PACKAGE, qemu, virtme_run
@@ -77,7 +78,7 @@ def vm() -> list[LabPiece]:
         LabPiece(
             "virtme-ng",
             virtme_run() is not None and importlib.util.find_spec("virtme") is not None,
-            "pip install virtme-ng",
+            installing("lab"),
         ),
         LabPiece("static busybox", _which("busybox") is not None, "apt-get install busybox-static"),
         *_both(),

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from rocekit.errors import installing
 from rocekit.lab.agent import Order
 from rocekit.lab.kernels import Kernel, kernel_named, newest_kernel, versions
 from rocekit.lab.link import UP_LIMIT_S, DiedError, NoHelloError, Session, end_group, follow
@@ -275,7 +276,7 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
         raise LabError(
             f"QEMU is missing: apt-get install {package}"
             if starter
-            else "virtme-ng is missing: pip install virtme-ng"
+            else f"virtme-ng is missing: {installing('lab')}"
         )
     source = Path(__file__).resolve().parents[2]
     agent = ("env", f"PYTHONPATH={source}", sys.executable, "-m", "rocekit.lab.agent", SHARE)

@@ -86,7 +86,7 @@ def test_each_missing_piece_is_named_with_the_command_that_adds_it() -> None:
     for command in (
         "apt-get install qemu-system",
         "apt-get install linux-image",
-        "pip install virtme-ng",
+        "pip install 'rocekit[lab]'",
         "apt-get install busybox-static",
         "apt-get install iproute2",
         "apt-get install kmod",

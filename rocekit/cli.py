@@ -88,6 +88,11 @@ def _choose_limits(_context: click.Context, option: click.Parameter, chosen: tup
             raise click.BadParameter(words, param=option) from None
 
 
+def _print_all(context: click.Context, _option: click.Parameter, chosen: bool) -> None:
+    if chosen:
+        context.find_root().params["no_pager"] = True
+
+
 #: Every command takes it; the help of `rocekit` has it once.
 _LIMIT = click.Option(
     ["--limit"],
@@ -98,6 +103,16 @@ _LIMIT = click.Option(
     callback=_choose_limits,
     help="Raise a limit that a line names, for a file that is to be trusted.",
 )
+
+_NO_PAGER = click.Option(
+    ["--no-pager"],
+    is_flag=True,
+    expose_value=False,
+    hidden=True,
+    callback=_print_all,
+    help="Print on the terminal, however long it is.",
+)
+"""Every command takes it, as ``_LIMIT``."""
 
 
 class Commands(click.Group):
@@ -129,7 +144,7 @@ class Commands(click.Group):
             debug_option(command)
             command.params[-1].hidden = True  # type: ignore[attr-defined]  # an option; rocekit --help has it
         if not any(parameter.name == _LIMIT.name for parameter in command.params):
-            command.params.append(_LIMIT)
+            command.params += [_LIMIT, _NO_PAGER]
         if not any(parameter.name == "sandbox" for parameter in command.params):
             shown = len(command.params)
             sandbox_options(command)

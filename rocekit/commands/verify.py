@@ -10,7 +10,7 @@ import click
 from rocekit.commands import format_option, print_json
 from rocekit.commands.numbers import COUNT
 from rocekit.commands.options import capture
-from rocekit.commands.screen import show
+from rocekit.commands.screen import show, width
 
 if TYPE_CHECKING:
     from rocekit.verify import TsharkComparison
@@ -55,7 +55,7 @@ def command(ctx: click.Context, file: Path, frame: int | None, output: str) -> N
         if output == "json":
             print_json(result.to_dict())
         else:
-            show(frame_text(result))
+            show(frame_text(result, width()))
         if not result.comparison.agrees:
             ctx.exit(1)
         return
@@ -103,18 +103,27 @@ def text(comparison: TsharkComparison) -> str:
     return "\n".join(lines)
 
 
-def frame_text(result: FrameComparison) -> str:
-    """tshark's tree of a frame with rocekit's values beside it, then its other values."""
+def frame_text(result: FrameComparison, columns: int | None = None) -> str:
+    """tshark's tree of a frame with rocekit's values beside it, then its other values.
+
+    On a terminal of so many columns, a value that does not fit beside its line stands below it.
+    """
     comparison = result.comparison
     trees = [_cut("  " * line.depth + line.text) for line in result.lines]
-    width = max((len(t) for t, line in zip(trees, result.lines, strict=True) if line.ours), default=0)
+    values = ["  ".join(_beside(one) for one in line.ours) for line in result.lines]
+    left = max((len(tree) for tree, ours in zip(trees, values, strict=True) if ours), default=0)
+    if columns is not None:
+        right = max(len(click.unstyle(ours)) for ours in values)
+        left = max(min(left, columns - right - 2), columns // 2)
     title = f"frame {result.frame} of {comparison.file}"
     heads = (f"tshark {comparison.tshark}", "rocekit")
-    lines = [click.style(title, bold=True), click.style(f"{heads[0]:{width}}  {heads[1]}", dim=True)]
-    for tree, line in zip(trees, result.lines, strict=True):
-        ours = "  ".join(_beside(one) for one in line.ours)
-        head = f"{tree:{width}}  " if ours else tree
-        lines.append(click.style(head, bold=not line.depth) + ours)
+    lines = [click.style(title, bold=True), click.style(f"{heads[0]:{left}}  {heads[1]}", dim=True)]
+    for tree, line, ours in zip(trees, result.lines, values, strict=True):
+        if ours and len(tree) > left:
+            lines += [tree, f"{'':{left}}  {ours}"]
+        else:
+            head = f"{tree:{left}}  " if ours else tree
+            lines.append(click.style(head, bold=not line.depth) + ours)
     if result.absent:
         lines += ["", "tshark shows no such field"]
         lines += [f"  {_beside(one)}" for one in result.absent]

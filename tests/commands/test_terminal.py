@@ -159,6 +159,7 @@ def test_what_is_longer_than_the_terminal_goes_through_the_pager_of_the_user(tmp
     assert "2 findings" in shown
     for arguments, size in (
         (("--no-pager", "analyze", LOSS), (24, 80)),
+        (("analyze", "--no-pager", LOSS), (24, 80)),
         (("analyze", LOSS, "--format", "json"), (24, 80)),
         (("analyze", LOSS), (200, 200)),
     ):

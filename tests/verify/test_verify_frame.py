@@ -8,13 +8,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from handmade import Net, batch_of, ethernet, transport
 from places import PCAPS
 
 import rocekit
-from rocekit.commands.verify import command
+from rocekit.commands.verify import command, frame_text
 from rocekit.errors import CaptureError, RocekitError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.verify import verify
@@ -85,6 +86,15 @@ def test_a_frame_that_is_no_roce_packet_is_shown_and_said_to_be_none(tmp_path: P
     assert done.exit_code == 0
     assert "Ethernet II" in done.output
     assert "rocekit: no RoCE packet" in done.output
+
+
+def test_on_a_narrow_terminal_a_value_stands_beside_its_line_or_below_it() -> None:
+    lines = click.unstyle(frame_text(compare_frame(LOSS, 25), 80)).splitlines()
+    assert max(map(len, lines)) <= 80
+    column = lines[1].index("rocekit")
+    beside = [line for line in lines if " = ip_id " in line or " = opcode " in line]
+    assert [line.index("=", column - 1) for line in beside] == [column, column]
+    assert lines[lines.index(beside[1]) - 1].strip() == "Opcode: Reliable Connection (RC) - Acknowledge (17)"
 
 
 def test_a_frame_that_is_not_there_is_an_error_that_says_how_many_there_are() -> None:

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
+from rocekit.packets.payloads import first_bytes, payloads
 from rocekit.wire.memory_messages import NCCL_BYTES, RPING_TEXT
 
 # The table of applications is loaded when a message comes whose bytes may say something.
 if TYPE_CHECKING:
     from rocekit.packets import Packets
     from rocekit.track.pairs.handshake import Offer
-    from rocekit.wire.applications.said import FirstMessage, Said
+    from rocekit.wire.applications.said import Said
 
 Ints = NDArray[np.int64]
 Flow = tuple[str, str, int]
@@ -102,7 +103,7 @@ class FirstMessages:
             self._looked_at = np.append(self._looked_at, np.zeros(max(self._known, 1024), np.uint8))
         rows = np.flatnonzero(usable)
         rows = rows[self._looked_at[packets.flow[rows]] < MOST_MESSAGES]
-        first, length = packets.first_bytes(rows), packets.payload_length[rows]
+        first, length = first_bytes(packets, rows), packets.payload_length[rows]
         here = (first >= 0) | (length == 0)
         rows, first, length = rows[here], first[here], length[here]
         chosen = _first_ones(packets.flow[rows], self._looked_at)
@@ -115,9 +116,11 @@ class FirstMessages:
             self._take(packets, rows)
 
     def _take(self, packets: Packets, rows: Ints) -> None:
+        from rocekit.wire.applications import OF_MESSAGES
+        from rocekit.wire.applications.programs import NCCL
         from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
 
-        names, payload = packets.addresses, packets.payload
+        names = packets.addresses
         columns = (
             packets.src,
             packets.dst,
@@ -126,25 +129,20 @@ class FirstMessages:
             packets.payload_length,
             packets.time_ns,
         )
-        for row, src, dst, qpn, code, length, time_ns in zip(
-            rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+        for data, src, dst, qpn, code, length, time_ns in zip(
+            payloads(packets, rows, MOST_BYTES), *(column[rows].tolist() for column in columns), strict=True
         ):
-            data = payload(row)[:MOST_BYTES]
-            message = FirstMessage(_OPERATION[code], data, length, _ONLY[code])
-            whole = len(data) == min(length, MOST_BYTES)
-            self._read((names[src], names[dst], qpn), message, whole, time_ns)
-
-    def _read(self, flow: Flow, message: FirstMessage, whole: bool, time_ns: int) -> None:
-        """Look at a message; ``whole``: nothing of what parsers want is cut off."""
-        from rocekit.wire.applications import OF_MESSAGES
-        from rocekit.wire.applications.programs import NCCL
-
-        if whole and message.operation == "SEND":
-            self.opened.add(flow)
-        for parse in OF_MESSAGES[message.operation]:
-            said = parse(message)
-            if said is not None and (said.application != NCCL or self._counts_up(flow, said)):
-                self.said.setdefault(flow, []).append((time_ns, said))
+            flow, operation = (names[src], names[dst], qpn), _OPERATION[code]
+            # Nothing of what parsers want is cut off.
+            if operation == "SEND" and len(data) == min(length, MOST_BYTES):
+                self.opened.add(flow)
+            if not data:
+                continue
+            message = FirstMessage(operation, data, length, _ONLY[code])
+            for parse in OF_MESSAGES[operation]:
+                said = parse(message)
+                if said is not None and (said.application != NCCL or self._counts_up(flow, said)):
+                    self.said.setdefault(flow, []).append((time_ns, said))
 
     def _counts_up(self, flow: Flow, said: Said) -> bool:
         """Whether the index of NCCL's FIFO follows that of the message before; other QPs may have some."""

@@ -370,20 +370,20 @@ class Packets:
         Raises:
             ValueError: the packets are of :meth:`concat`, which keeps columns only.
         """
-        if self._buffer is None:
-            raise ValueError("payload bytes are kept only with the batch they came in")
-        start = int(self._payload_at[i])
+        buffer, start = self._bytes(), int(self._payload_at[i])
         stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
-        return self._buffer[start:stop].tobytes() if 0 <= start < stop else b""
+        return buffer[start:stop].tobytes() if 0 <= start < stop else b""
 
-    def first_bytes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first captured payload byte of these packets; −1 where there is none. See :meth:`payload`."""
+    def payload_bounds(self, rows: Column) -> tuple[NDArray[np.uint8], Column, Column]:
+        """Where the payloads of packets begin and end, and in what. See :meth:`payload`."""
+        buffer, start = self._bytes(), self._payload_at[rows]
+        stop = np.minimum(start + self.payload_length[rows], self._columns["limit"][rows])
+        return buffer, np.where(start < 0, 0, start), np.where(start < 0, 0, stop)
+
+    def _bytes(self) -> NDArray[np.uint8]:
         if self._buffer is None:
             raise ValueError("payload bytes are kept only with the batch they came in")
-        start = self._payload_at[rows]
-        stop = np.minimum(start + self.payload_length[rows], self._columns["limit"][rows])
-        there = (start >= 0) & (start < stop)
-        return np.where(there, self._buffer[np.where(there, start, 0)], np.int64(-1))
+        return self._buffer
 
     def row(self, i: int) -> Row:
         """Packet ``i`` as a dict: see :meth:`rows`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from rocekit.points.turnarounds import (
     place,
     turnarounds,
 )
-from rocekit.wire.sorting import distinct
+from rocekit.wire.sorting import distinct, stable_order, starts
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _AT_ONCE_NS: Final = 1_000
 #: Where both hosts are steadily this far away, the capture point is between them.
 _FAR_NS: Final = 500_000
 #: Hosts send with one of these hop limits; packets pass no more routers than ``_MOST_HOPS``.
-_HOP_LIMITS: Final = (64, 128, 255)
+_HOP_LIMITS: Final = np.array([64, 128, 255])
 _MOST_HOPS: Final = 16
 #: A clock with a wider bound than this proves nothing.
 _CLOCK_NS: Final = 1_000_000
@@ -63,16 +63,11 @@ class HostPairs:
         self._addresses = {name: i for i, name in enumerate(sampler.addresses)}
         self._local = sampler.local
         self._columns = sampler.columns(file)
-        self._hops: dict[tuple[str, str], int | None] = {}
-        self._sends: dict[tuple[str, str], bool] = {}
+        self._ways = _Ways.of(self._columns) if self._columns else _Ways({}, {})
         pair, side = place(self._columns, self._addresses, connections)
         self.shown: list[int] = distinct(pair[pair >= 0]).tolist()
         self.turns = turnarounds(self._columns, pair, side)
         self._turns_by_pair = RowsBy(self.turns.pair)
-        ends = (
-            [self._columns[name] for name in ("src", "dst")] if self._columns else [np.empty(0, np.int64)] * 2
-        )
-        self._rows_by_ends = RowsBy(ends[0] << 32 | ends[1])
 
     def by_connection(self) -> list[tuple[int, Turns]]:
         """The index of each connection in the capture, with its turnarounds."""
@@ -96,46 +91,60 @@ class HostPairs:
             chosen.period,
         )
 
-    def _from(self, src: str, dst: str) -> NDArray[np.int64]:
-        """The rows of the packets from one host to another."""
+    def _way(self, src: str, dst: str) -> int:
+        """What `_Ways` calls the way from one host to another."""
         here, there = self._addresses.get(src), self._addresses.get(dst)
-        return self._rows_by_ends.rows(-1 if here is None or there is None else here << 32 | there)
+        return -1 if here is None or there is None else here << 32 | there
 
     def by_direction(self, hosts: tuple[str, str]) -> tuple[str, str, str] | None:
         """The capturing host is known by its addresses, or by the direction in cooked headers."""
-        own = [host in self._local for host in hosts]
-        if own[0] != own[1]:
-            return (A, B)[own.index(True)], "direction", f"{hosts[own.index(True)]} is this host's address"
-        if not self._columns or (self._columns["outgoing"] < 0).all():
+        if self._local:
+            own = [host in self._local for host in hosts]
+            if own[0] != own[1]:
+                side = own.index(True)
+                return (A, B)[side], "direction", f"{hosts[side]} is this host's address"
+        if not self._ways.sent_here:
             return None
-        sends = [self._is_sender(*hosts), self._is_sender(*hosts[::-1])]
+        sends = [self._ways.sent_here.get(self._way(*ends), False) for ends in (hosts, hosts[::-1])]
         if sends[0] == sends[1]:
             return None
         side = sends.index(True)
         return (A, B)[side], "direction", f"the capture marks packets of {hosts[side]} as outgoing"
 
-    def _is_sender(self, src: str, dst: str) -> bool:
-        """Whether all packets from one host to another are marked as sent by the capturing host."""
-        known = self._sends.get((src, dst))
-        if known is None:
-            flags = self._columns["outgoing"][self._from(src, dst)]
-            known = self._sends[src, dst] = bool(len(flags)) and bool((flags == 1).all())
-        return known
-
     def hops(self, src: str, dst: str) -> int | None:
         """How many routers the packets have passed, by their hop limit; None where that is unknown."""
-        if (src, dst) not in self._hops:
-            self._hops[src, dst] = self._count_hops(src, dst)
-        return self._hops[src, dst]
+        return self._ways.hops.get(self._way(src, dst))
 
-    def _count_hops(self, src: str, dst: str) -> int | None:
-        if not self._columns:
-            return None
-        limits = self._columns["hop_limit"][self._from(src, dst)]
-        if not len(limits) or limits.min() != limits.max():
-            return None
-        passed = min(h - int(limits[0]) for h in _HOP_LIMITS if h >= limits[0])
-        return passed if passed <= _MOST_HOPS else None
+
+class _Ways(NamedTuple):
+    """What the packets from one host to another say together, by both hosts' numbers in one.
+
+    Attributes:
+        hops: the routers that they have passed; none where that is unknown.
+        sent_here: whether all of them are marked as sent by the capturing host; empty without such marks.
+    """
+
+    hops: dict[int, int]
+    sent_here: dict[int, bool]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, NDArray[np.int64]]) -> _Ways:
+        """Of all ways at once: there may be as many as packets."""
+        ends = columns["src"] << 32 | columns["dst"]
+        order = stable_order(ends)
+        ordered = ends[order]
+        begins = starts(ordered)
+        ways = ordered[begins]
+        limits = columns["hop_limit"][order]
+        least, most = np.minimum.reduceat(limits, begins), np.maximum.reduceat(limits, begins)
+        passed = _HOP_LIMITS[np.searchsorted(_HOP_LIMITS, least)] - least
+        known = (least == most) & (passed <= _MOST_HOPS)
+        hops = dict(zip(ways[known].tolist(), passed[known].tolist(), strict=True))
+        marks = columns["outgoing"]
+        if (marks < 0).all():
+            return cls(hops, {})
+        sent = np.logical_and.reduceat(marks[order] == 1, begins)
+        return cls(hops, dict(zip(ways.tolist(), sent.tolist(), strict=True)))
 
 
 def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, str, str] | None:

@@ -137,11 +137,12 @@ class Vantages:
     def _judge(
         self, table: HostPairs, turns: Turns, hosts: tuple[str, str], connections: Sequence[Connection]
     ) -> Vantage:
-        requesters = frozenset(
-            s if straight else 1 - s
-            for straight, requests in {(_hosts(c) == hosts, _requesters(c)) for c in connections}
-            for s in requests
-        )
+        requesters: set[int] = set()
+        for connection in connections:
+            side = 0 if _hosts(connection) == hosts else 1
+            requesters.update(s ^ side for s in (0, 1) if _has_requested(connection, s))
+            if len(requesters) == len(hosts):
+                break
         hops = {s: n for s in (0, 1) if (n := table.hops(hosts[s], hosts[1 - s])) is not None}
         floors = self._floors(turns, connections, hosts, single=len(self._tables) == 1)
         where, grounds, reason = (
@@ -150,7 +151,7 @@ class Vantages:
             or (by_clock(hosts, self._journal) if len(self._tables) == 1 else None)
             or by_timing(hosts, floors)
         )
-        return Vantage(table.file, hosts, where, grounds, reason, requesters, floors, hops)
+        return Vantage(table.file, hosts, where, grounds, reason, frozenset(requesters), floors, hops)
 
     def _floors(
         self, turns: Turns, connections: Sequence[Connection], hosts: tuple[str, str], *, single: bool
@@ -182,9 +183,10 @@ class Vantages:
         return found
 
 
-def _requesters(connection: Connection) -> tuple[int, ...]:
-    """The sides that sent requests."""
-    return tuple(s for s, side in enumerate(connection.progress) if side is not None and side.started)
+def _has_requested(connection: Connection, side: int) -> bool:
+    """Whether a side has sent requests."""
+    progress = connection.progress[side]
+    return progress is not None and progress.started
 
 
 def _hosts(connection: Connection) -> tuple[str, str]:

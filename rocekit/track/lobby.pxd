@@ -14,6 +14,7 @@ cdef int64_t BEFORE
 cdef int64_t CROWD
 cdef int64_t VOTES
 cdef int64_t ALIKE
+cdef int64_t _LONG
 cdef int64_t ACK
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
@@ -45,6 +46,7 @@ cdef class Flow:
     cdef public list held
     cdef public int64_t held_ns
     cdef public int64_t waits
+    cdef public Py_ssize_t turn
     cdef public int64_t chained
     cdef public Lobby lobby
     cdef public int64_t first_bucket
@@ -80,21 +82,26 @@ cdef class Lobby:
     cdef public Chains _chains
     cdef public int64_t _number
     cdef public int64_t _last
-    cdef public dict _waiting
-    cdef public Flow _oldest
+    cdef public list _queue
+    cdef public Py_ssize_t _head
+    cdef public Py_ssize_t _waiting
+    cdef public bint _asked
     cdef public dict _buckets
     cdef public dict _tracked
     cdef public dict _scopes
-    cdef public bint _scoped
+    cdef public tuple _plain
     cdef public str decided_by
     cdef public bint surely
-    cdef public dict _qpns
-    cdef public bint _share_qpns
+    cdef public list _new
+    cdef public object _qpns
     cdef public set _narrowed
     cdef public dict _by_ports
 
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)
+
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    cpdef _file(self, Flow flow)
 
     @cython.locals(first=int64_t, last=int64_t, number=int64_t)
     cpdef _forget(self, Flow flow)
@@ -105,7 +112,6 @@ cdef class Lobby:
     @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
     cpdef Flow partner(self, Flow responder, Rows r, Py_ssize_t i)
 
-    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
 
     cpdef bint is_last(self, int64_t order)
@@ -128,7 +134,7 @@ cdef class Lobby:
 
     cpdef int64_t _most(self)
 
-    @cython.locals(oldest=Flow)
+    @cython.locals(queue=list, head=Py_ssize_t, flow=Flow)
     cpdef int64_t _since_ns(self)
 
     cpdef _limit(self)

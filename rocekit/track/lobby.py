@@ -10,7 +10,6 @@ ones, at last by the times of responses (see ``response_times``). What stays und
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -43,18 +42,18 @@ VOTES: Final = 8
 BEFORE: Final = 1024
 #: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
-
-#: Waiting packets are copied out of a batch where they are less than one in so many of it.
-_FEW: Final = 4
+#: A queue is made anew once more than so many at its front, and half of it, wait no longer.
+_LONG: Final = 64
 
 #: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
 #: one and the row of the first one.
 Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
 
 
-#: Of all flows that do not wait, which are most: nothing is put into them.
+#: Of all flows and lobbies that have none, which are most: nothing is put into them.
 _NONE_HELD: Final[list[Waiting]] = []
 _NO_VOTES: Final[dict[Flow, int]] = {}
+_NONE_NARROWED: Final[set[Flow]] = set()
 
 
 @dataclass(eq=False)
@@ -69,6 +68,7 @@ class Flow:
         votes: the flows that those may respond to, and how many of them.
         lobby: where it waits.
         held: its waiting packets; held_ns: the first's time; waits: how many they are.
+        turn: its place among the flows that wait; -1 while it does not.
         chained: packets of its open chain that ``high`` has been widened by.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         around: what is around its packets; scope: of that.
@@ -90,6 +90,7 @@ class Flow:
     held: list[Waiting] = field(default_factory=lambda: _NONE_HELD)
     held_ns: int = 0
     waits: int = 0
+    turn: int = -1
     chained: int = 0
     lobby: Lobby | None = None
     first_bucket: int = -1
@@ -125,9 +126,7 @@ class Flow:
     def _widen(self) -> None:
         """Bring the requested PSNs up to date, also of a flow that was let go and is tracked by now."""
         connection = self.connection
-        if connection is None:
-            return
-        progress = connection.progress[self.side]
+        progress = None if connection is None else connection.progress[self.side]
         if progress is None:
             return
         if progress.started:
@@ -157,10 +156,8 @@ def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
     """A flow at its first packet: ``Flow(…)`` without the time that its many arguments take."""
     flow: Flow = Flow.__new__(Flow)
     flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
-    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = -1
-    flow.votes = _NO_VOTES
-    flow.held = _NONE_HELD
-    flow.around = PLAIN
+    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = flow.turn = -1
+    flow.votes, flow.held, flow.around = _NO_VOTES, _NONE_HELD, PLAIN
     return flow
 
 
@@ -183,48 +180,60 @@ class Lobby:
         self._chains = chains
         self._number = chains.lobby()
         self._last = 0
-        # Flows with waiting packets, in the order of the first of them.
-        self._waiting: dict[Flow, None] = {}
-        self._oldest: Flow | None = None
-        # Waiting flows by PSN: those whose requests come near a stretch of them. Tracked ones by source.
+        # Flows with waiting packets, in the order of the first of them; before _head none waits.
+        self._queue: list[Flow] = []
+        self._head = 0
+        self._waiting = 0
+        # Waiting flows by PSN: those whose requests come near a stretch of them; tracked ones by source.
+        # Made at the first response: a flood of addresses makes many lobbies without.
+        self._asked = False
         self._buckets: dict[int, dict[Flow, None]] = {}
         self._tracked: dict[int, dict[Flow, None]] = {}
-        # The scopes that each source's flows have been in.
+        # The scopes that each source's flows have been in; until there is another than 0 the sources only.
         self._scopes: dict[int, set[int]] = {}
-        self._scoped = False
+        self._plain: tuple[int, ...] = ()
         self.decided_by = "psn"
         self.surely = True
-        # The QPNs of each host, and whether both have one of the same number.
-        self._qpns: dict[int, set[int]] = {}
-        self._share_qpns = False
+        # The QPNs of both hosts, and the flows that were added since somebody asked.
+        self._qpns: source_ports.QpnsOfHosts | None = None
+        self._new: list[Flow] = []
         # Responders whose candidates were so many that only those of their source port count.
-        self._narrowed: set[Flow] = set()
+        self._narrowed: set[Flow] = _NONE_NARROWED
         # Flows that a source port paired: without it they would still be candidates.
         self._by_ports: dict[Flow, bool] = {}
 
     def add(self, flow: Flow) -> None:
         self.flows[flow] = None
-        self._scopes.setdefault(flow.src, set()).add(flow.scope)
-        self._scoped = self._scoped or flow.scope != 0
-        self._qpns.setdefault(flow.dst, set()).add(flow.qpn)
-        if flow.src != flow.dst and flow.qpn in self._qpns.get(flow.src, ()):
-            self._share_qpns = True
+        self._new.append(flow)
+        if flow.scope or self._scopes:
+            if not self._scopes:
+                self._scopes = {src: {0} for src in self._plain}
+            self._scopes.setdefault(flow.src, set()).add(flow.scope)
+        elif flow.src not in self._plain:
+            self._plain += (flow.src,)
 
     def let_go(self, flow: Flow) -> None:
         """The flow is tracked alone from now on; its other half may still be found."""
         self._forget(flow)
-        self._tracked.setdefault(flow.src, {})[flow] = None
+        if self._asked:
+            self._tracked.setdefault(flow.src, {})[flow] = None
 
     def remove(self, flow: Flow) -> None:
         """The flow is paired, or never will be."""
         self.flows.pop(flow, None)
-        self._tracked.get(flow.src, {}).pop(flow, None)
+        if self._tracked:
+            self._tracked.get(flow.src, {}).pop(flow, None)
         self._forget(flow)
         self._limit()  # fewer flows, less room
 
     def requested(self, flow: Flow, psn: int, span: int, time_ns: int) -> None:
         """A flow requested ``span`` PSNs from ``psn`` on."""
         flow.requested(psn, span, time_ns)
+        if self._asked:
+            self._file(flow)
+
+    def _file(self, flow: Flow) -> None:
+        """Let a waiting flow be found by the PSNs that it requested."""
         first, last = (flow.low - NEAR) >> _NEAR_BITS, (flow.high + NEAR) >> _NEAR_BITS
         if first == flow.first_bucket and last == flow.last_bucket:
             return
@@ -241,10 +250,22 @@ class Lobby:
             self._buckets[number & MASK >> _NEAR_BITS].pop(flow, None)
         flow.first_bucket = flow.last_bucket = -1
 
+    def _find_by_psn(self) -> None:
+        """From now on responses ask."""
+        self._asked = True
+        for flow in self.flows:
+            if flow.connection is not None:
+                self._tracked.setdefault(flow.src, {})[flow] = None
+        for flow in self.waiting():
+            if flow.high >= 0:
+                self._file(flow)
+
     def hold(self, flow: Flow, r: Rows, i: int) -> None:
         """Keep the packet at row ``i``, after what was chained before it."""
         if not flow.held:
-            self._waiting[flow] = None
+            flow.turn = len(self._queue)
+            self._queue.append(flow)
+            self._waiting += 1
             flow.held_ns = r.time_ns[i]
         self._last = self._chains.order_of(r, i)
         flow.hold((self._last, flow, r, i, None))
@@ -283,7 +304,7 @@ class Lobby:
         self._chains.await_more(flow.number, r.psn[i] + 1, r.payload_length[i], room, self._number)
 
     def is_last(self, order: int) -> bool:
-        """Whether the packet with this number is the last that was kept."""
+        """Whether the packet with this number was kept last."""
         return order == self._last
 
     def _most(self) -> int:
@@ -291,10 +312,16 @@ class Lobby:
 
     def _since_ns(self) -> int:
         """When the first of the packets came that wait; there is one."""
-        oldest = self._oldest
-        if oldest is None or not oldest.held:
-            oldest = self._oldest = next(iter(self._waiting))
-        return oldest.held_ns
+        queue, head = self._queue, self._head
+        while queue[head].turn != head:
+            head += 1
+        if head > _LONG and head > len(queue) // 2:
+            self._queue = queue = self.waiting()
+            for turn, flow in enumerate(queue):
+                flow.turn = turn
+            head = 0
+        self._head = head
+        return queue[head].held_ns
 
     def _limit(self) -> None:
         """Note how many packets may be chained, and until when, before the lobby is overdue."""
@@ -320,7 +347,10 @@ class Lobby:
             if flow.number >= 0:
                 self.keep(flow)
                 self._chains.expect(flow.number, 0, 0, 0)
-            del self._waiting[flow]
+            flow.turn = -1
+            self._waiting -= 1
+            if not self._waiting:
+                self._queue, self._head = [], 0
         mine, flow.held = flow.held, _NONE_HELD
         self.count -= flow.waits
         flow.waits = 0
@@ -328,12 +358,12 @@ class Lobby:
 
     def waiting(self) -> list[Flow]:
         """The flows that have waiting packets."""
-        return list(self._waiting)
+        return [flow for turn, flow in enumerate(self._queue) if flow.turn == turn]
 
     def leave_batches(self) -> None:
         """Copy the waiting packets out of their batches, so that these can be freed."""
         batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
-        for flow in self._waiting:
+        for flow in self.waiting():
             flow.held = list(singles(flow.held))
             for n, (_, _, r, i, _) in enumerate(flow.held):
                 if r.place is None:
@@ -345,20 +375,24 @@ class Lobby:
 
     def requesters(self, responder: Flow, psn: int) -> list[Flow]:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
+        if not self._asked:
+            self._find_by_psn()
         found = [f for f in self._tracked.get(responder.dst, ()) if _faces(f, responder)]
         found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, responder)]
-        if self._scoped:
+        if self._scopes:
             found = [f for f in found if self._share(f, responder)]
         if len(found) <= ALIKE:
             return found
+        if not self._narrowed:
+            self._narrowed = set()
         self._narrowed.add(responder)
         return self._by_source_port(found, responder)
 
     def _share(self, flow: Flow, responder: Flow) -> bool:
         """Whether two flows may be a pair by their scopes: the same VLAN, tunnel and so on.
 
-        A mirror may show a tag in one direction only, and a tunnel may have another identifier for each
-        direction. So two scopes go together if each has packets of one direction only.
+        A mirror may show a tag in one direction only, and a tunnel may have another identifier for each.
+        So two scopes go together if each has packets of one direction only.
         """
         if flow.scope == responder.scope:
             return True
@@ -422,22 +456,18 @@ class Lobby:
         """
         derived = [f for f in alike if source_ports.fit(responder.qpn, f.sport, f.qpn, responder.sport)]
         self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(len(alike))
-        if derived or self._share_qpns:
+        if derived:
             return derived
+        qpns = self._qpns = self._qpns or source_ports.QpnsOfHosts()
+        new, self._new = self._new, []
+        if qpns.has_same([(f.src, f.dst, f.qpn) for f in new]):
+            return []
         return [f for f in alike if f.sport == responder.sport]
 
 
 def _faces(flow: Flow, responder: Flow) -> bool:
     """Whether the two go opposite ways between the same hosts."""
     return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport
-
-
-def keep_few(lobbies: Collection[Lobby], packets: int) -> None:
-    """Where few packets still wait, keep them and not the batches of so many packets that they came in."""
-    waiting = sum(lobby.count for lobby in lobbies)
-    if waiting and waiting * _FEW <= packets:
-        for lobby in lobbies:
-            lobby.leave_batches()
 
 
 def _merged(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:

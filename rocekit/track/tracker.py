@@ -9,7 +9,7 @@ packet to the side of the connection that it belongs to. The rules are in ``requ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
-from rocekit.track.lobby import Flow, keep_few
+from rocekit.track.lobby import Flow, Lobby
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.suspect_icrcs import Suspect, Suspects
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 _GROUP: Final = 64
+#: Waiting packets are copied out of a batch where they are less than one in so many of it.
+_FEW: Final = 4
 
 
 class Tracker(Pairing):
@@ -162,7 +164,7 @@ class Tracker(Pairing):
                 self._take(rows, i)
             i += 1
         self._settle_all()
-        keep_few(self._lobbies.values(), count)
+        _keep_few(self._lobbies.values(), count)
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
@@ -357,3 +359,11 @@ class Tracker(Pairing):
                 connection.closed_frame = connection.closed_frame or record.frame
         if self._on_cm is not None:
             self._on_cm(record)
+
+
+def _keep_few(lobbies: Collection[Lobby], packets: int) -> None:
+    """Where few packets still wait, keep them and not the batches of so many packets that they came in."""
+    waiting = sum(lobby.count for lobby in lobbies)
+    if waiting and waiting * _FEW <= packets:
+        for lobby in lobbies:
+            lobby.leave_batches()

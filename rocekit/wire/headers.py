@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -26,6 +27,19 @@ class Field(NamedTuple):
     @property
     def reserved(self) -> bool:
         return self.name.startswith("resv")
+
+    def number_in(self, header: bytes) -> int:
+        """The field's number in a header that has it."""
+        end = self.offset + self.bits
+        last = (end + 7) // 8
+        return int.from_bytes(header[self.offset // 8 : last], "big") >> last * 8 - end & (1 << self.bits) - 1
+
+
+#: What ``struct`` calls numbers, by their bits.
+_CODES: Final = MappingProxyType({8: "B", 16: "H", 32: "I", 64: "Q"})
+_LARGEST: Final = max(_CODES)
+#: The field that it is, or the name, shift and mask of each field in it.
+_Stretch = tuple[str | None, tuple[tuple[str, int, int], ...]]
 
 
 def _parse_fields(spec: str) -> tuple[Field, ...]:
@@ -73,22 +87,38 @@ class Header:
         """
         if len(data) < self.length:
             raise ValueError(f"{self.name} takes {self.length} bytes, got {len(data)}")
-        whole = int.from_bytes(data[: self.length], "big")
+        layout, stretches = self._stretches
         values: dict[str, int | bytes] = {}
-        for name, shift, mask, size in self._shifts:
-            number = whole >> shift & mask
-            values[name] = number.to_bytes(size, "big") if size else number
+        for value, (only, parts) in zip(layout.unpack_from(data), stretches, strict=True):
+            if only is not None:
+                values[only] = value
+                continue
+            whole = int.from_bytes(value, "big") if isinstance(value, bytes) else value
+            for name, shift, mask in parts:
+                values[name] = whole >> shift & mask
         return values
 
     @cached_property
-    def _shifts(self) -> tuple[tuple[str, int, int, int], ...]:
-        """Of each field that is not reserved: name, shift, mask, and its length if it is bytes, or 0."""
-        total = self.length * 8
-        return tuple(
-            (f.name, total - f.offset - f.bits, (1 << f.bits) - 1, f.bits // 8 if f.is_bytes else 0)
-            for f in self.fields
-            if not f.reserved
-        )
+    def _stretches(self) -> tuple[Struct, tuple[_Stretch, ...]]:
+        """The header as numbers and runs of bytes that ``struct`` reads, and what is in each of them."""
+        layout, together, bits = ">", list[Field](), 0
+        stretches: list[_Stretch] = []
+        for at, f in enumerate(self.fields):
+            together.append(f)
+            bits += f.bits
+            is_last = at + 1 == len(self.fields) or self.fields[at + 1].bits + bits > _LARGEST
+            if bits % 8 or not (bits in _CODES or is_last):
+                continue
+            own = [g for g in together if not g.reserved]
+            size, end = bits // 8, f.offset + f.bits
+            layout += f"{size}x" if not own else _CODES.get(bits, f"{size}s")
+            if own == together == [f] and (bits in _CODES or f.is_bytes):
+                stretches.append((f.name, ()))
+            elif own:
+                parts = [(g.name, end - g.offset - g.bits, (1 << g.bits) - 1) for g in own]
+                stretches.append((None, tuple(parts)))
+            together, bits = [], 0
+        return Struct(layout), tuple(stretches)
 
     def pack(self, **values: int | bytes) -> bytes:
         """The header's bytes; fields not named are zero, byte fields are padded with zeros.

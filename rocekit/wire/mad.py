@@ -6,6 +6,7 @@ Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole field
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,37 +35,82 @@ if TYPE_CHECKING:
 Value = int | str | bytes
 
 
-class CmMessage(NamedTuple):
-    """A message of the communication manager.
+@dataclass(frozen=True, slots=True)
+class CmMessage:
+    """A message of the communication manager; its bytes are read when somebody asks.
 
-    Attributes:
-        message: ``REQ``, ``MRA``, ``REJ``, ``REP``, ``RTU``, ``DREQ``, ``DREP``, ``SIDR_REQ``, ``SIDR_REP``,
-            ``LAP`` or ``APR``.
-        fields: by the names of ``wire.cm``; GIDs as textual IP addresses (IPv4-mapped ones as IPv4), runs of
-            bytes as bytes. ``private_data`` is the consumer's own, without the IP addressing, which is in
-            ``ip_cm``. ``additional_info`` is cut to the length that the message gives.
-        ip_cm: the RDMA IP CM service's addressing in a REQ or SIDR_REQ (annex A11): ``protocol``,
-            ``source_port``, ``destination_port``, ``source_address``, ``destination_address``,
-            ``ip_version``, ``major_version``, ``minor_version``; None for other service IDs.
-        ece: vendor ID and options of Enhanced Connection Establishment in a REQ or REP; None without them.
-        truncated: whether the input ended before the message did; then fields may be missing.
+    Args:
+        layout: one of ``wire.cm.CM_MESSAGES``.
+        data: the message, behind the MAD header, or as much of it as there is.
+        options: the MAD's attribute modifier, which has the options of ECE.
     """
 
-    message: str
-    fields: Mapping[str, Value]
-    ip_cm: Mapping[str, int | str] | None = None
-    truncated: bool = False
-    ece: tuple[int, int] | None = None
+    layout: Header
+    data: bytes
+    options: int = 0
+
+    @property
+    def message(self) -> str:
+        """``REQ``, ``MRA``, ``REJ``, ``REP``, ``RTU``, ``DREQ``, ``DREP``, ``SIDR_REQ``, ``SIDR_REP``,
+        ``LAP`` or ``APR``.
+        """
+        return self.layout.name
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the input ended before the message did; then fields may be missing."""
+        return len(self.data) < self.layout.length
+
+    @property
+    def fields(self) -> Mapping[str, Value]:
+        """By the names of ``wire.cm``; GIDs as textual IP addresses (IPv4-mapped ones as IPv4), runs of bytes
+        as bytes. ``private_data`` is the consumer's own, without the IP addressing, which is in ``ip_cm``.
+        ``additional_info`` is cut to the length that the message gives.
+        """
+        fields = _partly(self.layout, self.data)
+        if self.ip_cm is not None:
+            fields["private_data"] = self.private_data
+        for name in ("rejected_info_length", "additional_info_length"):
+            length, info = fields.get(name), fields.get("additional_info")
+            if isinstance(length, int) and isinstance(info, bytes):
+                fields["additional_info"] = info[:length]
+        return MappingProxyType(fields)
+
+    @property
+    def ip_cm(self) -> Mapping[str, int | str] | None:
+        """The RDMA IP CM service's addressing in a REQ or SIDR_REQ (annex A11): ``protocol``,
+        ``source_port``, ``destination_port``, ``source_address``, ``destination_address``, ``ip_version``,
+        ``major_version``, ``minor_version``; None for other service IDs.
+        """
+        service = self.number("service_id")
+        protocol_port = None if service is None else ip_service(service)
+        return None if protocol_port is None else _ip_cm(protocol_port, self._private_bytes())
+
+    @property
+    def ece(self) -> tuple[int, int] | None:
+        """Vendor ID and options of Enhanced Connection Establishment in a REQ or REP; None without them."""
+        parts = [self.number(name) for name in ("vendor_id_high", "vendor_id_mid", "vendor_id_low")]
+        vendor = self.number("vendor_id")
+        if None not in parts:  # a REQ has the ID in one piece, a REP in three
+            vendor = int.from_bytes(bytes(part for part in parts if part is not None), "big")
+        return (vendor, self.options) if vendor else None
 
     def number(self, name: str) -> int | None:
         """A numeric field; None if the message does not have it or is cut before it."""
-        value = self.fields.get(name)
-        return value if isinstance(value, int) else None
+        field = self.layout.by_name.get(name)
+        if field is None or field.is_bytes or field.offset + field.bits > len(self.data) * 8:
+            return None
+        return field.number_in(self.data)
+
+    def _private_bytes(self) -> bytes:
+        """The private data with the IP addressing; what there is of it."""
+        field = self.layout.by_name.get("private_data")
+        return b"" if field is None else self.data[field.offset // 8 : (field.offset + field.bits) // 8]
 
     @property
     def private_data(self) -> bytes:
-        value = self.fields.get("private_data", b"")
-        return value if isinstance(value, bytes) else b""
+        private = self._private_bytes()
+        return private if self.ip_cm is None else private[IP_CM.length :]
 
     @property
     def reason(self) -> str | None:
@@ -219,41 +265,11 @@ def parse_mad(payload: bytes | memoryview) -> Mad | None:
         return None
     layout = CM_ATTRIBUTES.get(fields["attribute_id"])
     is_cm = fields["mgmt_class"] == MGMT_CLASS_CM and fields["class_version"] == CM_CLASS_VERSION
-    options = fields["attribute_modifier"]
-    cm = parse_cm(layout, data[MAD.length :], options) if is_cm and layout is not None else None
+    cm = None
+    if is_cm and layout is not None:
+        own = data[MAD.length : MAD.length + layout.length]
+        cm = CmMessage(layout, own, fields["attribute_modifier"])
     return Mad(MappingProxyType(fields), cm)
-
-
-def parse_cm(layout: Header, data: bytes, options: int = 0) -> CmMessage:
-    """A CM message of ``layout`` (one of ``wire.cm.CM_MESSAGES``) from the bytes behind the MAD header.
-
-    Args:
-        options: the MAD's attribute modifier, which has the options of ECE.
-    """
-    fields = _partly(layout, data)
-    ip_cm = None
-    service = fields.get("service_id")
-    protocol_port = ip_service(service) if isinstance(service, int) else None
-    private = fields.get("private_data")
-    if protocol_port is not None and isinstance(private, bytes):
-        ip_cm = _ip_cm(protocol_port, private)
-        if ip_cm is not None:
-            fields["private_data"] = private[IP_CM.length :]
-    for name in ("rejected_info_length", "additional_info_length"):
-        length, info = fields.get(name), fields.get("additional_info")
-        if isinstance(length, int) and isinstance(info, bytes):
-            fields["additional_info"] = info[:length]
-    cut = len(data) < layout.length
-    return CmMessage(layout.name, MappingProxyType(fields), ip_cm, cut, _ece(fields, options))
-
-
-def _ece(fields: Mapping[str, Value], options: int) -> tuple[int, int] | None:
-    """Vendor ID and options of ECE: REQ has the ID in one piece, REP in three."""
-    parts = [fields.get(name) for name in ("vendor_id_high", "vendor_id_mid", "vendor_id_low")]
-    vendor = fields.get("vendor_id", 0)
-    if all(isinstance(part, int) for part in parts):
-        vendor = int.from_bytes(bytes(part for part in parts if isinstance(part, int)), "big")
-    return (vendor, options) if isinstance(vendor, int) and vendor else None
 
 
 def _ip_cm(protocol_port: tuple[int, int], private: bytes) -> Mapping[str, int | str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv6Address
 from typing import Final
 
 ETHERTYPE_IPV4: Final = 0x0800
@@ -34,5 +34,5 @@ ECN_CE: Final = 3  # congestion experienced
 def address_text(high: int, low: int) -> str:
     """An address as people write it, from its two 64-bit halves; an IPv4-mapped one (a GID) in dots."""
     if not high and low >> 32 == MAPPED:
-        return str(IPv4Address(low & 0xFFFF_FFFF))
+        return f"{low >> 24 & 0xFF}.{low >> 16 & 0xFF}.{low >> 8 & 0xFF}.{low & 0xFF}"
     return str(IPv6Address(high << 64 | low))

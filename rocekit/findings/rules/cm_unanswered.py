@@ -107,6 +107,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     requests, answers = exchange.sent("REQ"), _answers(exchange)
+    lone = bool(_lone_request(evidence, exchange))
+    if not lone and not (answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns):
+        return
     first, last = requests[0], requests[-1]
     end_ns = _end_ns(evidence, exchange)
     found = {
@@ -116,7 +119,7 @@ def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
         "max_retries": first.cm.number("max_cm_retries"),
     }
     frames = [r.frame for r in requests]
-    if _lone_request(evidence, exchange):
+    if lone:
         other = silence_evidence(evidence, (exchange.src, exchange.dst), first.time_ns, end_ns)
         yield RULE.finding(
             f"{exchange.dst} did not answer {exchange.src}'s REQ for {service(first)}: sent "
@@ -125,7 +128,7 @@ def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
             evidence=found | {"silent_for_ns": end_ns - last.time_ns} | other,
             advice=silence_words(other) + RULE.what_to_do,
         )
-    elif answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns:
+    else:
         added = answers[0].time_ns - first.time_ns
         yield RULE.finding(
             f"{exchange.dst} answered {exchange.src}'s REQ only after it was sent "

@@ -51,7 +51,7 @@ def pairs(flows: Iterable[Flow], may_pair: Callable[[Flow, Flow], bool]) -> Iter
         may_pair: whether a requester and a responder go together by all else.
     """
     waiting = [flow for flow in flows if flow.held]
-    if len(waiting) > 2 * MOST_FLOWS:
+    if len(waiting) > 2 * MOST_FLOWS or all(flow.responses < _LEAST for flow in waiting):
         return
     requests, responses = {}, {}
     for flow in waiting:

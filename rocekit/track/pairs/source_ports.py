@@ -6,7 +6,7 @@ gives: the port of each flow for the QPN that sends it and the QPN that it goes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _BITS: Final = 14
@@ -47,3 +47,18 @@ def fit(a: int, a_port: int, b: int, b_port: int) -> bool:
 def is_sure(candidates: int) -> bool:
     """Whether the only fitting one of so many candidates fits by accident in less than 1 of 1,000 cases."""
     return candidates * len(RULES) * _ACCIDENT < 1 << _BITS
+
+
+class QpnsOfHosts:
+    """Whether both of two hosts have a QP of the same number."""
+
+    def __init__(self) -> None:
+        self._qpns: dict[int, set[int]] = {}
+        self._same = False
+
+    def has_same(self, more: Iterable[tuple[int, int, int]]) -> bool:
+        """By more flows: (source, destination, destination QPN)."""
+        for src, dst, qpn in more:
+            self._qpns.setdefault(dst, set()).add(qpn)
+            self._same = self._same or (src != dst and qpn in self._qpns.get(src, ()))
+        return self._same

@@ -30,7 +30,7 @@ def assert_no() -> Callable[..., Any]:
 def check_no(
     capture: str | Path | Analysis, *rules: str, at_least: str = "warning", own: tuple[Rule, ...] = ()
 ) -> Analysis:
-    """Fail the test if a capture has such findings, or nothing to judge.
+    """Fail the test if a capture has such findings, cannot be read, or has nothing to judge.
 
     Args:
         capture: a file, or an analysis.
@@ -45,6 +45,7 @@ def check_no(
     """
     __tracebackhide__ = True
     from rocekit.analysis import Analysis, analyze
+    from rocekit.errors import RocekitError
     from rocekit.findings.own_rules import installed_rules
     from rocekit.findings.rules import RULES
     from rocekit.findings.text import finding
@@ -57,7 +58,11 @@ def check_no(
 
             near = difflib.get_close_matches(name, known, n=1)
             raise ValueError(f"no rule is called {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-    analysis = capture if isinstance(capture, Analysis) else analyze(capture, rules=own)
+    try:
+        analysis = capture if isinstance(capture, Analysis) else analyze(capture, rules=own)
+    except RocekitError as error:
+        # A line, and not the way through the library to it.
+        pytest.fail(str(error), pytrace=False)
     refusal = analysis.capture.contents.refusal("judge")
     if refusal is not None:
         pytest.fail(f"{', '.join(analysis.capture.files)}: {refusal}", pytrace=False)

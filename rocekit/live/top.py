@@ -195,6 +195,9 @@ class Top(App[CaptureError | None]):
             self.show()
 
     def action_filter(self) -> None:
+        """Ask for words; from an opened connection back in the table, which they are of."""
+        if isinstance(self.screen, ConnectionScreen):
+            self.pop_screen()
         line = self.query_one("#filter", Input)
         line.add_class("shown")
         line.focus()

@@ -193,6 +193,11 @@ def test_a_claim_about_a_capture_without_packets_fails(tmp_path: Path) -> None:
         check_no(empty, "loss")
 
 
+def test_a_claim_about_a_capture_that_is_not_there_fails_in_a_line() -> None:
+    with pytest.raises(pytest.fail.Exception, match="^no-such.pcap: there is no such file$"):
+        check_no("no-such.pcap")
+
+
 def test_the_fixture_works_in_the_tests_of_another_project(tmp_path: Path) -> None:
     test = tmp_path / "test_theirs.py"
     test.write_text(

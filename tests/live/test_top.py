@@ -159,6 +159,18 @@ def test_the_chosen_connection_opens() -> None:
     drive(Captured(LOSSY, REFUSED), look)
 
 
+def test_the_filter_is_asked_for_from_an_opened_connection_too() -> None:
+    async def look(app: Top, pilot: Pilot[Any]) -> None:
+        table = await shown(app, pilot, 2)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ConnectionScreen))
+        await pilot.press("slash", *"rnr", "space", *"0x16", "enter")
+        assert not isinstance(app.screen, ConnectionScreen)
+        assert [line.rules for line in table.rows] == [("rnr",)]
+
+    drive(Captured(LOSSY, REFUSED), look)
+
+
 def test_a_frozen_screen_stays_and_the_watch_goes_on() -> None:
     async def look(app: Top, pilot: Pilot[Any]) -> None:
         table = await shown(app, pilot, 2)

@@ -58,7 +58,8 @@ const titleOf = (chart) => chart.box.querySelector("h3").firstChild.textContent;
 // What is in view, in words: the two lines above a picture.
 function viewWords(timeline) {
   const [min, max] = timeline.view, model = timeline.model, files = model.capture.files.map((f) => f.split("/").pop()).join(", ");
-  return [`${files}: ${duration(min)} to ${duration(max)} since its first packet`, `connection ${timeline.lane >> 1}, requests of ${model.laneName(timeline.lane)}`];
+  const [from, until] = timeTicks([min, max], (max - min) / 100);
+  return [`${files}: ${from} to ${until} since its first packet`, `connection ${timeline.lane >> 1}, requests of ${model.laneName(timeline.lane)}`];
 }
 
 // The charts in view on one canvas.

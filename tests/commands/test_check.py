@@ -194,7 +194,7 @@ def test_a_claim_about_a_capture_without_packets_fails(tmp_path: Path) -> None:
 
 
 def test_a_claim_about_a_capture_that_is_not_there_fails_in_a_line() -> None:
-    with pytest.raises(pytest.fail.Exception, match="^no-such.pcap: there is no such file$"):
+    with pytest.raises(pytest.fail.Exception, match=r"^no-such\.pcap: there is no such file$"):
         check_no("no-such.pcap")
 
 

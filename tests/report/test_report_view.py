@@ -120,7 +120,7 @@ def test_what_is_shown_is_saved_as_a_picture(show: Open) -> None:
 
 
 def test_the_words_above_a_saved_picture_tell_a_short_span_too(show: Open) -> None:
-    page = show(LOSS, "#view=183465717:183560453")
+    page = show(LOSS, "#view=0:183465717:183560453")
     settled(page)
     words = " ".join(ET.fromstring(saved(page, "SVG")).itertext())
     assert "183.466 ms to 183.560 ms since its first packet" in words

@@ -57,7 +57,7 @@ FILES: Final[dict[str, Files]] = {
     "craft": Files(reads=("file",), writes=("out",), live="interface"),
     "decode": Files(reads=("file",)),
     "explain": Files(),
-    "export": Files(writes=("files", "out")),  # tables are put beside the first capture
+    "export": Files(writes=("files", "out")),
     "extcap": Files(reads=(), writes=("fifo",), live=ALWAYS),
     "generate": Files(reads=("otg",), writes=("file", "out", "journal")),
     "plot": Files(writes=("output",), temporary=True, homes=(".config/matplotlib", ".cache/matplotlib")),
@@ -283,7 +283,10 @@ def _written(ctx: click.Context, files: Files) -> list[str]:
     named = list(_paths(ctx, (name for name in files.writes if name != "files")))
     if "files" in files.writes and ctx.params.get("out") is None:
         both = list(_paths(ctx, ["files"]))
-        named += [f"{path}-" for path in both[:1]] if ctx.info_name == "export" else both[-1:]
+        if ctx.info_name == "export":  # named like the first capture, in the current folder
+            named += [f"{os.path.split(path)[1]}-" for path in both[:1]]
+        else:
+            named += both[-1:]
     return [path for path in dict.fromkeys(named) if path != "-" and "://" not in path]
 
 

@@ -84,7 +84,11 @@ def place() -> Iterator[Place]:
 
 
 def ran(
-    arguments: Sequence[str], *, sudo: bool = True, before: Callable[[], None] | None = None
+    arguments: Sequence[str],
+    *,
+    sudo: bool = True,
+    before: Callable[[], None] | None = None,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", MAIN, *arguments],
@@ -94,6 +98,7 @@ def ran(
         env=environment(sudo=sudo),
         preexec_fn=before,
         check=False,
+        cwd=folder,
     )
 
 
@@ -403,6 +408,21 @@ def test_the_files_of_a_rotation_and_parts_of_a_capture_are_read(place: Place) -
     for name in (f"rotated:{first}..{last.name}", f"part:1/2:{first}"):
         done = ran(["decode", "--count", "1", name])
         assert (done.returncode, done.stderr) == (0, ""), name
+
+
+@pytest.mark.parametrize("kind", ["csv", "qlog"])
+def test_an_export_without_a_name_goes_into_the_current_folder(place: Place, kind: str) -> None:
+    here, there = place.folder / "here", place.folder / "there"
+    here.mkdir()
+    there.mkdir()
+    capture = str(shutil.copy(place.capture, there))
+    for sudo in (False, True):
+        os.chown(here, *(UID, GID) if sudo else (0, 0))
+        done = ran(["export", capture, "--to", kind], sudo=sudo, folder=here)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("capture-tables/" if kind == "csv" else "capture.sqlog: ")
+        for made in here.iterdir():
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
 
 
 def test_a_page_goes_where_only_root_may_write(place: Place) -> None:

@@ -58,7 +58,7 @@ const titleOf = (chart) => chart.box.querySelector("h3").firstChild.textContent;
 // What is in view, in words: the two lines above a picture.
 function viewWords(timeline) {
   const [min, max] = timeline.view, model = timeline.model, files = model.capture.files.map((f) => f.split("/").pop()).join(", ");
-  const [from, until] = timeTicks([min, max], (max - min) / 100);
+  const [from, until] = timeTicks([min, max], (max - min) / 10);
   return [`${files}: ${from} to ${until} since its first packet`, `connection ${timeline.lane >> 1}, requests of ${model.laneName(timeline.lane)}`];
 }
 

@@ -123,7 +123,7 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> Ending:
     scratch = order.scratch or order.out
     if not os.access(order.directory, os.X_OK):
         raise LabError(f"the lab's VM does not have the current directory, {order.directory}: use another")
-    _adopt_orphans()
+    adopt_orphans()
     environment = {**order.environment, "ROCEKIT_LAB": "1", "ROCEKIT_LAB_OUT": scratch}
     try:
         child = subprocess.Popen(
@@ -188,7 +188,7 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> Ending:
                 gone = not write_all(streams[routes[descriptor]], data)
     _signal(child, signal.SIGKILL)
     code = child.wait()
-    _end_orphans()
+    end_orphans()
     child.stdout.close()
     child.stderr.close()
     status = TIMED_OUT if timed_out else code if code >= 0 else 128 - code
@@ -214,11 +214,11 @@ PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that the command leaves behind become the agent's children, and can be found."""
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _end_orphans() -> None:
+def end_orphans() -> None:
     """End daemons that left the command's process group: they would keep the devices busy."""
     for _ in range(100):
         try:

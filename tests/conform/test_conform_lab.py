@@ -11,7 +11,7 @@ from places import INSIDE
 
 from rocekit.conform.verdict import INCONCLUSIVE, PASS
 
-PART = Part("conform", (str(INSIDE / "conform_inside.py"),), timeout_s=900)
+PART = Part("conform", (str(INSIDE / "conform_inside.py"),), timeout_s=900, loads=conform_inside.LOADS)
 pytestmark = pytest.mark.lab(PART)
 
 

@@ -15,7 +15,7 @@ from rocekit.analysis import Analysis, analyze
 from rocekit.counters.comparison import AGREES, CounterComparison
 from rocekit.journal import read_journal
 
-PART = Part("counters", (inside.__file__,), timeout_s=900, devices=3)
+PART = Part("counters", (inside.__file__,), timeout_s=900, devices=3, loads=inside.LOADS)
 pytestmark = pytest.mark.lab(PART)
 
 ENDS = {"va": "rxe0", "vb": "rxe1"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+from subprocess import PIPE
+
+from lab_forks import PRELOADED, Forks
 
 #: Drills whose verdict is alike on every rxe: quick, and each of another kind.
 DRILLS = (
@@ -25,46 +27,39 @@ CM_DRILLS = (
 PEER = ("--interface", "vb", "--peer-ip", "10.9.0.2")
 
 
+#: What ``rocekit conform`` loads when it is called.
+LOADS = (
+    *(*PRELOADED, "rocekit.commands.conform", "rocekit.commands.conform_agent"),
+    *("rocekit.conform.records", "rocekit.conform.suite", "rocekit.conform.known", "rocekit.conform.agent"),
+    *("rocekit.conform.wire_bench", "rocekit.conform.verbs_device", "rocekit.conform.random_drills"),
+    "hypothesis",
+)
+
+
 def main() -> None:
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
-    rocekit = [sys.executable, "-m", "rocekit"]
-    with (out / "results.json").open("wb") as file:
-        subprocess.run(
-            [*rocekit, "conform", *DRILLS, "--device", "rxe0", *PEER, "--format", "json"],
-            stdout=file,
-            check=False,
+    with Forks(*LOADS) as forks:
+
+        def conform(name: str, *words: str) -> None:
+            with (out / name).open("wb") as file:
+                forks.start("conform", *words, *PEER, "--format", "json", stdout=file).wait()
+
+        conform("results.json", *DRILLS, "--device", "rxe0")
+        conform("random.json", "--random", "1", "--runs", "4", "--device", "rxe0")
+        agent = forks.start("conform-agent", "--device", "rxe0", "--once", stdout=PIPE)
+        assert agent.stdout is not None
+        print(agent.stdout.readline(), end="", flush=True)
+        conform("agent.json", DRILLS[0], "--agent", "127.0.0.1")
+        agent.wait(60)
+        refused = forks.start(
+            *("conform", DRILLS[0], "--device", "rxe0", "--interface", "vb", "--peer-ip", "192.0.2.9"),
+            stderr=PIPE,
         )
-    random = ["--random", "1", "--runs", "4", "--format", "json"]
-    with (out / "random.json").open("wb") as file:
-        subprocess.run([*rocekit, "conform", *random, "--device", "rxe0", *PEER], stdout=file, check=False)
-    agent = subprocess.Popen(
-        [*rocekit, "conform-agent", "--device", "rxe0", "--once"], stdout=subprocess.PIPE, text=True
-    )
-    assert agent.stdout is not None
-    print(agent.stdout.readline(), end="", flush=True)
-    done = subprocess.run(
-        [*rocekit, "conform", DRILLS[0], "--agent", "127.0.0.1", *PEER, "--format", "json"],
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    (out / "agent.json").write_bytes(done.stdout)
-    agent.wait(60)
-    refused = subprocess.run(
-        [*rocekit, "conform", DRILLS[0], "--device", "rxe0", "--interface", "vb", "--peer-ip", "192.0.2.9"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    (out / "refused.json").write_text(json.dumps([refused.returncode, refused.stderr]))
-    for name, drills in (("cm_beside.json", CM_DRILLS[:1]), ("cm.json", CM_DRILLS)):
-        with (out / name).open("wb") as file:
-            subprocess.run(
-                [*rocekit, "conform", *drills, "--device", "rxe0", *PEER, "--format", "json"],
-                stdout=file,
-                check=False,
-            )
-        if name != "cm.json":
-            subprocess.run(["rdma", "link", "delete", "rxe1"], check=False)
+        _, said = refused.communicate()
+        (out / "refused.json").write_text(json.dumps([refused.returncode, said]))
+        conform("cm_beside.json", *CM_DRILLS[:1], "--device", "rxe0")
+        subprocess.run(["rdma", "link", "delete", "rxe1"], check=False)
+        conform("cm.json", *CM_DRILLS, "--device", "rxe0")
 
 
 if __name__ == "__main__":

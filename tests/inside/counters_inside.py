@@ -15,8 +15,9 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import trace_inside
 from amount import MORE
-from lab_forks import Forks
+from lab_forks import PRELOADED, Forks
 
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import write_snapshots
@@ -27,6 +28,8 @@ from rocekit.machine.counters import CounterReader, RunningCapture
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/counters-inside")  # the output folder is slow
+#: What the commands of rocekit load when they are called.
+LOADS = (*PRELOADED, "rocekit.commands.counters", *trace_inside.LOADS)
 LIMIT_S = 90.0
 TRIES = 5
 _PERFTEST = "-F -x 1 -u 16"
@@ -145,7 +148,7 @@ def run(name: str, what: Run) -> dict[str, Any]:
 def commands() -> dict[str, Any]:
     """rocekit's own commands: each takes its snapshots itself."""
     facts = {}
-    with Forks("rocekit.commands.trace", "rocekit.commands.counters", "rocekit.live.tracing") as forks:
+    with Forks(*LOADS) as forks:
 
         def rocekit(name: str, *words: str) -> None:
             done = forks.start(*words, stdout=PIPE, stderr=PIPE)

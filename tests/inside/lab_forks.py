@@ -7,10 +7,13 @@ process of its own that gets signals and leaves an exit status like any other:
     with Forks() as forks:
         side = forks.start("inject", "ping-sr", stdout=PIPE, stderr=PIPE)
         stdout, stderr = side.communicate(timeout=60)
+
+A process that has loaded them all itself (:func:`load`) forks that Python too.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -22,11 +25,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 PRELOADED = (
     *("rocekit.cli", "rocekit.commands.inject", "rocekit.inject", "rocekit.soft.backend", "rocekit.verbs"),
@@ -40,6 +43,45 @@ PRELOADED = (
 )
 """What the commands of these tests load; what is missing is loaded when it is wanted."""
 _REQUEST_BYTES = 1 << 18
+_loaded: set[str] = set()
+
+
+def load(*names: str) -> None:
+    """Load modules, those that are there, for all the processes that are forked from this one."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    _loaded.update(names)
+    # What is there now stays shared with every fork.
+    gc.collect()
+    gc.freeze()
+
+
+def end_as_a_program(program: Callable[[], object]) -> NoReturn:
+    """Run a program in a process that was forked, and end as its interpreter would."""
+    status: int | str | None = 0
+    try:
+        program()
+    except SystemExit as error:
+        status = error.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        status = 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            status = status or 120
+    os._exit(status or 0)
 
 
 class Run:
@@ -131,11 +173,14 @@ class Forks:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         with theirs:
-            self._server = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *more],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+            if _loaded.issuperset((*PRELOADED, *more)):
+                self._server = _forked_server(ours, theirs)
+            else:
+                self._server = subprocess.Popen(
+                    [sys.executable, __file__, str(theirs.fileno()), *more],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                ).pid
 
     def __enter__(self) -> Forks:
         return self
@@ -148,7 +193,7 @@ class Forks:
     def close(self) -> None:
         """Start no more; what runs goes on."""
         self._socket.close()
-        self._server.wait()
+        os.waitpid(self._server, 0)
 
     def start(
         self,
@@ -249,19 +294,28 @@ def become(request: dict[str, Any]) -> None:
         setattr(sys, name, stream)
 
 
-def main() -> None:
-    for name in (*PRELOADED, *sys.argv[2:]):
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            continue
-    # What is there now stays shared with every fork.
-    gc.collect()
-    gc.freeze()
-    become(serve(socket.socket(fileno=int(sys.argv[1]))))
+def _forked_server(ours: socket.socket, theirs: socket.socket) -> int:
+    """Fork a process that forks for each request; its number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        end_as_a_program(lambda: _rocekit(theirs))
+    return pid
+
+
+def _rocekit(requests: socket.socket) -> None:
+    """Fork for each request; the fork is the ``rocekit`` that was asked for."""
+    become(serve(requests))
     from rocekit.cli import main as rocekit
 
     rocekit()
+
+
+def main() -> None:
+    load(*PRELOADED, *sys.argv[2:])
+    _rocekit(socket.socket(fileno=int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from lab_forks import PRELOADED, Forks, Run
+
 PACKETS = 3000
 """Small packets of one direction, in less than a second."""
+#: What ``rocekit trace`` loads when it is called.
+LOADS = (
+    *(*PRELOADED, "rocekit.commands.trace", "rocekit.commands.trace_lines", "rocekit.commands.sandbox"),
+    *("rocekit.live.tracing", "rocekit.live.counted", "rocekit.commands.shared", "rocekit.report.text"),
+)
 _READY_S = 120.0
 _PERFTEST = ("ib_send_bw", "-x", "1", "-s", "64", "-n", str(PACKETS))
 
@@ -27,18 +34,15 @@ def _sockets() -> int:
 
 def main() -> int:
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with Forks(*LOADS) as forks, tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         dump, traced = Path(folder, "tcpdump.pcap"), Path(folder, "trace.pcapng")
         before = _sockets()
         with (out / "lines.json").open("wb") as lines:
-            captures = [
+            captures: list[subprocess.Popen[bytes] | Run] = [
                 subprocess.Popen(
                     ["tcpdump", "-i", "va", "-B", "32768", "-w", str(dump), "udp", "port", "4791"]
                 ),
-                subprocess.Popen(
-                    [sys.executable, "-m", "rocekit", "trace", "va", "-w", str(traced), "--format", "json"],
-                    stdout=lines,
-                ),
+                forks.start("trace", "va", "-w", str(traced), "--format", "json", stdout=lines),
             ]
             until = time.monotonic() + _READY_S
             while _sockets() < before + len(captures) and time.monotonic() < until:

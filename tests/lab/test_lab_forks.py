@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 from lab_forks import Forks
+from places import INSIDE
 
 
 @pytest.fixture(scope="module")
@@ -20,16 +22,46 @@ def forks() -> Iterator[Forks]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("rules", "rnr"), ("--version",), ("inject", "no-such-scenario"), ("analyze", "/no/such/file")],
-)
-def test_it_says_and_ends_as_the_program_does(forks: Forks, arguments: tuple[str, ...]) -> None:
+COMMANDS = (("rules", "rnr"), ("--version",), ("inject", "no-such-scenario"), ("analyze", "/no/such/file"))
+#: A process that has loaded everything forks what answers, rather than start it.
+LOADED = """
+import json, sys
+from subprocess import PIPE
+import lab_forks
+lab_forks.load(*lab_forks.PRELOADED)
+lab_forks.subprocess.Popen = None  # nothing is started
+with lab_forks.Forks() as forks:
+    for arguments in json.loads(sys.argv[1]):
+        fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
+        print(json.dumps([*fork.communicate(timeout=60), fork.returncode]))
+print("closed")
+"""
+
+
+def really(arguments: tuple[str, ...]) -> tuple[str, str, int]:
+    """What the program itself says, and how it ends."""
     program = [sys.executable, "-c", "from rocekit.cli import main; main()", *arguments]
-    real = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr, done.returncode
+
+
+def test_what_a_process_that_has_loaded_it_forks_does_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, json.dumps(COMMANDS)],
+        env={**os.environ, "PYTHONPATH": str(INSIDE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *found, last = done.stdout.splitlines()
+    assert [tuple(json.loads(line)) for line in found] == [really(arguments) for arguments in COMMANDS]
+    assert (last, done.stderr) == ("closed", "")
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_it_says_and_ends_as_the_program_does(forks: Forks, arguments: tuple[str, ...]) -> None:
     fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
-    assert fork.communicate(timeout=60) == (real.stdout, real.stderr)
-    assert fork.returncode == real.returncode
+    assert (*fork.communicate(timeout=60), fork.returncode) == really(arguments)
 
 
 def test_it_has_its_own_environment_folder_and_session(forks: Forks, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def obstacle() -> str | None:
     return f"not installed: {', '.join(missing)}" if missing else None
 
 
-PART = Part("trace", (trace_inside.__file__,), timeout_s=400, obstacle=obstacle)
+PART = Part("trace", (trace_inside.__file__,), timeout_s=400, loads=trace_inside.LOADS, obstacle=obstacle)
 pytestmark = pytest.mark.lab(PART)
 
 

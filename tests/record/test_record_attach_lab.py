@@ -9,6 +9,7 @@ import lab_attach_inside as inside
 import pytest
 from amount import lacks_more
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 from rocekit.analysis import analyze
 from rocekit.journal import Journal, read_journal
@@ -23,7 +24,9 @@ def obstacle() -> str | None:
     return lacks_more()
 
 
-PART = Part("attach", (inside.__file__,), timeout_s=600, jobs=tuple(inside.JOBS), obstacle=obstacle)
+PART = Part(
+    "attach", (inside.__file__,), timeout_s=600, jobs=tuple(inside.JOBS), loads=PRELOADED, obstacle=obstacle
+)
 pytestmark = pytest.mark.lab(PART)
 SIDES = ("client", "server")
 

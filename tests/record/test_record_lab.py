@@ -14,6 +14,7 @@ import lab_record_inside as inside
 import pytest
 from amount import EVERYTHING, lacks_more, needs_everything, or_skipped
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.journal import Journal, read_journal
@@ -42,7 +43,9 @@ def obstacle() -> str | None:
     return lacks_more()
 
 
-PART = Part("record", (inside.__file__,), timeout_s=2400, jobs=tuple(INSTALLED), obstacle=obstacle)
+PART = Part(
+    "record", (inside.__file__,), timeout_s=2400, jobs=tuple(INSTALLED), loads=PRELOADED, obstacle=obstacle
+)
 pytestmark = pytest.mark.lab(PART)
 
 

@@ -16,6 +16,7 @@ import lab_record_suite as suite
 import pytest
 from amount import EVERYTHING
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.journal import Journal, read_journal
@@ -39,7 +40,9 @@ def no_suite() -> str | None:
     )
 
 
-PART = Part("record_peers", (inside.__file__,), timeout_s=3000, jobs=INSTALLED, obstacle=obstacle)
+PART = Part(
+    "record_peers", (inside.__file__,), timeout_s=3000, jobs=INSTALLED, loads=PRELOADED, obstacle=obstacle
+)
 SUITE = Part("record_suite", (suite.__file__, "rxe0"), timeout_s=1800, obstacle=no_suite)
 pytestmark = [pytest.mark.lab(PART), pytest.mark.lab(SUITE)]
 NAMES = [job.name for job in INSTALLED]

@@ -9,12 +9,13 @@ from typing import Any
 import group_inside
 import pytest
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 import rocekit
 from rocekit.explanation.topology import topology
 from rocekit.scenarios.group_run import soft_group
 
-PART = Part("group", (group_inside.__file__,), timeout_s=600, devices=group_inside.HOSTS)
+PART = Part("group", (group_inside.__file__,), timeout_s=600, devices=group_inside.HOSTS, loads=PRELOADED)
 pytestmark = pytest.mark.lab(PART)
 
 ADDRESSES = ("10.9.0.1", "10.9.0.2", "10.9.0.3")

@@ -18,6 +18,7 @@ import inject_inside
 import pytest
 from amount import needs_more, or_skipped
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
@@ -27,7 +28,7 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Journal, JournalEvent, merge, read_journal
 from rocekit.wire import OPCODES, psns_of
 
-PART = Part("inject", (inject_inside.__file__,), timeout_s=1800)
+PART = Part("inject", (inject_inside.__file__,), timeout_s=1800, loads=PRELOADED)
 pytestmark = pytest.mark.lab(PART)
 
 PSNS = 1 << 24

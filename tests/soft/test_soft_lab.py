@@ -17,6 +17,7 @@ import pytest
 import soft_lab_inside
 from amount import EVERYTHING, lacks_more, needs_everything
 from lab_boot import Boot, Part
+from lab_forks import PRELOADED
 
 from rocekit.analysis import analyze
 from rocekit.capture import open_capture
@@ -24,7 +25,7 @@ from rocekit.decode import Decoder
 from rocekit.wire import OPCODES
 
 WANTED = () if EVERYTHING else soft_lab_inside.SHORT
-PART = Part("soft", (soft_lab_inside.__file__, *WANTED), timeout_s=2400, obstacle=lacks_more)
+PART = Part("soft", (soft_lab_inside.__file__, *WANTED), timeout_s=2400, loads=PRELOADED, obstacle=lacks_more)
 pytestmark = pytest.mark.lab(PART)
 
 CONVERSATIONS = soft_lab_inside.CONVERSATIONS

@@ -49,9 +49,11 @@ class Part:
 
     Attributes:
         name: of its folder.
-        words: the arguments of Python; where there are ``jobs``, a file that lists them is the last.
+        words: the arguments of Python, a script or ``-m`` and a module first; where there are ``jobs``, a
+            file that lists them is the last.
         devices: how many there are on its wire.
         first: it runs on the wire that the lab has when it starts, and may leave it in any state.
+        loads: modules that it needs, to be loaded once for all parts.
         obstacle: says why it does not run on this machine, or None.
     """
 
@@ -61,16 +63,17 @@ class Part:
     devices: int = 2
     jobs: tuple[Job, ...] = ()
     first: bool = False
+    loads: tuple[str, ...] = ()
     obstacle: Callable[[], str | None] = _nothing
 
     def task(self, folder: Path) -> Task:
         """The part as an order for the program inside; ``folder`` is for its list of jobs."""
-        command = [sys.executable, *self.words]
+        words = self.words
         if self.jobs:
             listing = folder / f"{self.name}.jobs.json"
             listing.write_text(json.dumps([asdict(job) for job in self.jobs]))
-            command.append(str(listing))
-        return Task(self.name, tuple(command), self.timeout_s, self.devices, self.first)
+            words = (*words, str(listing))
+        return Task(self.name, words, self.timeout_s, self.devices, self.first, self.loads)
 
 
 @dataclass

@@ -31,15 +31,14 @@ from subprocess import PIPE, STDOUT
 from types import TracebackType
 from typing import IO, Any, NoReturn
 
+from rocekit.errors import RocekitError
+
 PRELOADED = (
     *("rocekit.cli", "rocekit.commands.inject", "rocekit.inject", "rocekit.soft.backend", "rocekit.verbs"),
+    *("rocekit.commands.inject_soft", "rocekit.commands.inject_text", "rocekit.scenarios.both_sides"),
     *("rocekit.commands.record", "rocekit.record", "rocekit.record.build", "rocekit.journal.redaction"),
-    *(
-        "rocekit.record.capture",
-        "rocekit.record.kernel_cm",
-        "rocekit.commands.devices",
-        "rocekit.machine.devices",
-    ),
+    *("rocekit.record.capture", "rocekit.record.kernel_cm", "rocekit.commands.devices"),
+    *("rocekit.machine.devices", "multiprocessing.popen_fork", "encodings.idna", "pyverbs"),
 )
 """What the commands of these tests load; what is missing is loaded when it is wanted."""
 _REQUEST_BYTES = 1 << 18
@@ -50,8 +49,13 @@ def load(*names: str) -> None:
     """Load modules, those that are there, for all the processes that are forked from this one."""
     for name in names:
         try:
-            importlib.import_module(name)
-        except ImportError:
+            if name == "pyverbs":
+                from rocekit.verbs.loading import load as load_pyverbs  # it knows where it is
+
+                load_pyverbs()
+            else:
+                importlib.import_module(name)
+        except (ImportError, RocekitError):
             continue
     _loaded.update(names)
     # What is there now stays shared with every fork.
@@ -301,6 +305,8 @@ def _forked_server(ours: socket.socket, theirs: socket.socket) -> int:
     pid = os.fork()
     if pid == 0:
         ours.close()
+        for number in (signal.SIGTERM, signal.SIGHUP):  # not the handlers of whoever forks
+            signal.signal(number, signal.SIG_DFL)
         end_as_a_program(lambda: _rocekit(theirs))
     return pid
 

@@ -25,16 +25,20 @@ def forks() -> Iterator[Forks]:
 COMMANDS = (("rules", "rnr"), ("--version",), ("inject", "no-such-scenario"), ("analyze", "/no/such/file"))
 #: A process that has loaded everything forks what answers, rather than start it.
 LOADED = """
-import json, sys
+import json, signal, sys
 from subprocess import PIPE
 import lab_forks
 lab_forks.load(*lab_forks.PRELOADED)
 lab_forks.subprocess.Popen = None  # nothing is started
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(77))
 with lab_forks.Forks() as forks:
     for arguments in json.loads(sys.argv[1]):
         fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
         print(json.dumps([*fork.communicate(timeout=60), fork.returncode]))
-print("closed")
+    fork = forks.start("inject", "ping-sr", "--backend", "soft", "--timeout", "100", stderr=PIPE)
+    fork.stderr.readline()
+    fork.terminate()
+    print(fork.wait(60))
 """
 
 
@@ -55,7 +59,7 @@ def test_what_a_process_that_has_loaded_it_forks_does_the_same() -> None:
     )
     *found, last = done.stdout.splitlines()
     assert [tuple(json.loads(line)) for line in found] == [really(arguments) for arguments in COMMANDS]
-    assert (last, done.stderr) == ("closed", "")
+    assert (last, done.stderr) == ("1", "")
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)

@@ -69,8 +69,8 @@ CPU = {"x86_64": "max,la57=off"}
 each miss of the emulated TLB would walk one more.
 """
 WITHOUT = {"x86_64": "erms=off,fsrm=off"}
-"""Features that programs and the kernel then do without: a string instruction that moves bytes is emulated byte
-by byte, so without it memory is copied and cleared two times faster. Not where instructions are counted.
+"""Features that programs and the kernel then do without: a string instruction that moves bytes is emulated
+byte by byte, so without it memory is copied two times faster. Not where instructions are counted.
 """
 COUNTED = "-icount shift=0,sleep=off"
 """QEMU's options for a clock that counts instructions: one is 2^0 ns, and an idle guest's clock jumps to the

@@ -19,6 +19,12 @@ ROOT = Path(__file__).resolve().parent
 INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "record" / "interposer_sources.py"))
 MODULES = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))["MODULES"]
 
+#: What GCC 14 refuses, older ones only warn of: a wheel is to be built by all, or by none.
+REFUSED = [
+    f"-Werror={mistake}"
+    for mistake in ("incompatible-pointer-types", "int-conversion", "implicit-function-declaration")
+]
+
 
 def extensions() -> list[Any]:
     """The modules in C; none if Cython fails, so that the installation never does."""
@@ -33,7 +39,7 @@ def extensions() -> list[Any]:
                     # The interpreter's own flags ask for debug information: a third of the time, and three
                     # quarters of a wheel. CFLAGS in the environment replaces them and their -O2, without
                     # which the loops take three times as long.
-                    extra_compile_args=["-O2", "-g0"],
+                    extra_compile_args=["-O2", "-g0", *REFUSED],
                 )
                 for name in MODULES
             ],
@@ -62,7 +68,7 @@ def interposer() -> Extension:
         [str(folder / path.name) for path in here if path.suffix == ".c"],
         depends=[str(folder / path.name) for path in here if path.suffix in (".h", ".map")],
         define_macros=[(INTERPOSER["MACRO"], f'"{INTERPOSER["sources_digest"]()}"')],
-        extra_compile_args=["-std=gnu11", "-O2", "-g0", "-fexceptions", "-fvisibility=hidden"],
+        extra_compile_args=["-std=gnu11", "-O2", "-g0", *REFUSED, "-fexceptions", "-fvisibility=hidden"],
         extra_link_args=[
             "-Wl,-z,now,-z,relro",
             "-Wl,-z,nodelete",
@@ -78,7 +84,7 @@ def icrcs() -> Extension:
     return Extension(
         "rocekit.packets._icrcs",
         ["rocekit/packets/_icrcs.c"],
-        extra_compile_args=["-O2", "-g0"],
+        extra_compile_args=["-O2", "-g0", *REFUSED],
         libraries=["dl"],
         optional=True,
     )

@@ -132,6 +132,12 @@ def built() -> None:
         pytest.skip(f"compiled modules are {found} (pip install -e . makes them, with a C compiler)")
 
 
+def test_a_compiler_makes_all_of_the_loops_or_there_is_none() -> None:
+    """One that does not compile is left out, and then all of them run as plain Python."""
+    made = [name for name in MODULES if any(PACKAGE.glob(f"{name.replace('.', '/')}.*.so"))]
+    assert made in ([], list(MODULES)), set(MODULES) - set(made)
+
+
 def _same(paths: list[Path]) -> None:
     compiled, by = _told(paths, compiled=True)
     plain, by_source = _told(paths, compiled=False)

@@ -94,7 +94,10 @@ class Pairing(Sink):
             key = flow_key(r, i)
             flow = self._flows.get(key)
             if flow is None:
-                flow = self._flows[key] = self._expected(r, i) or self._new_flow(r, i)
+                flow = self._expected(r, i)
+                if flow is None:
+                    flow = self._new_flow(r, i)
+                self._flows[key] = flow
             flow.number = number
             if number >= len(self._by_number):
                 self._by_number += [None] * (2 * number + 1 - len(self._by_number))

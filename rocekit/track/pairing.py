@@ -1,8 +1,7 @@
 # cython: boundscheck=False
 """Which connection each flow belongs to, and its packets handed there.
 
-A flow is paired by what is known of it (a journal, a handshake), by the CM's messages, or by its PSNs (see
-``lobby``). Any other flow is tracked alone.
+A flow is paired by a journal, a handshake, the CM's messages or its PSNs (``lobby``), or tracked alone.
 """
 
 from __future__ import annotations
@@ -94,9 +93,7 @@ class Pairing(Sink):
             key = flow_key(r, i)
             flow = self._flows.get(key)
             if flow is None:
-                flow = self._expected(r, i)
-                if flow is None:
-                    flow = self._new_flow(r, i)
+                flow = self._expected(r, i) or self._new_flow(r, i)
                 self._flows[key] = flow
             flow.number = number
             if number >= len(self._by_number):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets import ICRC_INVALID
+from rocekit.packets import ICRC_INVALID, ICRC_VALID
 
 if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings
@@ -27,7 +27,7 @@ def corrupted(
     """Pairs of a missing packet and its corrupted copy: places in ``missing`` and in ``new``.
 
     A copy differs by at most one bit in QPN, PSN, opcode and identification together, and its ICRC is wrong.
-    Where the ICRC is not captured, it differs by just one bit, of packets that have an identification.
+    Where the ICRC is not known, it differs by just one bit, of packets that have an identification.
 
     Args:
         missing: packets that only the first capture has, sent at ``sent_ns``.
@@ -43,6 +43,8 @@ def corrupted(
     found = []
     for place in np.argsort(arrived_ns, kind="stable").tolist():
         row, time = int(new[place]), int(arrived_ns[place])
+        if sightings.icrc_state[row] == ICRC_VALID:
+            continue  # it is as its sender made it
         first, last = np.searchsorted(ordered, (time - _NEAR_NS, time + _NEAR_NS)).tolist()
         near = order[first:last]
         near = near[free[near]]

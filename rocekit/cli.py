@@ -11,6 +11,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import sys
 from typing import Any
 
@@ -81,11 +82,12 @@ def _choose_limits(_context: click.Context, option: click.Parameter, chosen: tup
 
     for one in chosen:
         name, _, value = one.partition("=")
+        if not re.fullmatch("[0-9]{1,18}", value):
+            raise click.BadParameter(f"{one!r} is not NAME=N", param=option)
         try:
             choose_limit(name, int(value))
         except ValueError as error:
-            words = str(error) if value.isdigit() else f"{one!r} is not NAME=N"
-            raise click.BadParameter(words, param=option) from None
+            raise click.BadParameter(str(error), param=option) from None
 
 
 def _print_all(context: click.Context, _option: click.Parameter, chosen: bool) -> None:

@@ -128,7 +128,7 @@ def survey(path: str | Path | Growing, callbacks: Callbacks) -> TimeOrder:
     from rocekit.points.order_trial import choose_order
 
     survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False, foreign=LEFT_OUT)
-    with open_capture(_named(path)) as reader:
+    with open_capture(_named(path), comments=False) as reader:
         for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(packets)
     return survey.order()
@@ -151,7 +151,7 @@ def clocks(path: str | Path | Growing, stages: Stages) -> TimeOrder | None:
     if order is None:
         return None
     parts, decoder = [empty_packets()], Decoder(check_icrc=False, foreign=LEFT_OUT)
-    with open_capture(_named(path)) as reader:
+    with open_capture(_named(path), comments=False) as reader:
         for batch in reader:
             parts = [Packets.concat([*(p for p in parts if len(p)), decoder.decode(batch)])]
             if len(parts[0]) >= SAMPLE:
@@ -261,7 +261,8 @@ def survey_doubled(path: str | Path | Growing, callbacks: Callbacks, spool: Spoo
     if spool is not None and not spool.whole:
         return None
     survey, decoder = DoublesSurvey(str(path)), Decoder(foreign=LEFT_OUT)
-    with open_capture(_named(path) if spool is None else spool.again()) as reader:
+    source = _named(path) if spool is None else spool.again()
+    with open_capture(source, comments=False) as reader:
         for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(batch, packets)
     return survey.found()

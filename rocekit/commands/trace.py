@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -275,6 +276,7 @@ def _ending_on_signal(trace: Trace) -> Iterator[None]:
         signal.signal(number, before[signal.Signals(number)])
         if not answer.is_alive():
             answer.start()
+        gc.disable()  # the process ends: what a flood leaves is not searched for garbage
         trace.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -176,7 +176,7 @@ def read_syndrome(value: Value) -> Sum:
         if content in SYNDROMES:
             return constant(SYNDROMES[content])
         kind, _, number = content.partition(" ")
-        if kind in ("RNR", "ACK") and number.isdigit() and int(number) < 32:
+        if kind in ("RNR", "ACK") and re.fullmatch(r"[0-9]{1,2}", number) and int(number) < 32:
             return constant(make_syndrome(RNR_NAK if kind == "RNR" else ACK, int(number)))
         if not content.startswith(("$", "0x")):
             raise value.wrong(_no_syndrome(content))
@@ -198,7 +198,7 @@ def wanted_syndrome(value: Value) -> Wanted:
     if isinstance(content, list):
         parts = [wanted_syndrome(item) for item in content]
         return Wanted(_or(parts), lambda seen, names: any(part.test(seen, names) for part in parts))
-    if content in kinds:
+    if isinstance(content, str) and content in kinds:
         kind = kinds[content]
         return Wanted(str(content), lambda seen, _names: syndrome_kind(seen) == kind)
     number = read_syndrome(value)

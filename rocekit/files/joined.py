@@ -83,7 +83,7 @@ class JoinedReader:
         self.files: list[str] = []
         self._every_file = names if isinstance(names, list) else None
         self.damage = DamageLog()
-        self.comments: Mapping[int, tuple[str, ...]] = {}
+        self.comments: dict[int, tuple[str, ...]] = {}
         self.skipped: Mapping[int, int] = {}
         self.dropped: int | None = None
         self.frames = 0
@@ -133,7 +133,7 @@ class JoinedReader:
         for damage in reader.damage:
             self.damage.note(damage.offset, f"{name.rpartition('/')[2]}: {damage.message}")
         self.damage.total += reader.damage.total - len(reader.damage)
-        self.comments = {**self.comments, **{base + n: words for n, words in reader.comments.items()}}
+        self.comments.update((base + n, words) for n, words in reader.comments.items())
         self.skipped = {**self.skipped, **{k: self.skipped.get(k, 0) + n for k, n in reader.skipped.items()}}
         if reader.dropped is not None:
             self.dropped = (self.dropped or 0) + reader.dropped

@@ -76,6 +76,7 @@ class PcapngFrames:
         self._section = 0
         self._changes = 0  # of the byte order
         self._comment_bytes = self._left_comments = 0
+        self.reads_comments = True
         self._readable = False
         self._refused: Interface | None = None
         self._drops: dict[tuple[int, int], int] = {}
@@ -249,13 +250,13 @@ class PcapngFrames:
             return
         linktype = fold_linktype(self._halves(view, place + 8)[0])
         name, resolution, offset_s = None, 6, 0
-        for code, start, size in self._options(place + 16, end, place):
+        for code, value in self._options(place + 16, end, place):
             if code == IF_NAME:
-                name = bytes(view[start : start + size]).rstrip(b"\0").decode("utf-8", "replace")
-            elif code == IF_TSRESOL and size >= 1:
-                resolution = view[start]
-            elif code == _IF_TSOFFSET and size >= 8:
-                offset_s = self._i64(view, start)[0]
+                name = value.rstrip(b"\0").decode("utf-8", "replace")
+            elif code == IF_TSRESOL and value:
+                resolution = value[0]
+            elif code == _IF_TSOFFSET and len(value) >= 8:
+                offset_s = self._i64(value)[0]
         found = Interface(linktype, self._u32(view, place + 12)[0], resolution, offset_s, name)
         self._add(found)
         if linktype in SUPPORTED_LINKTYPES:
@@ -274,24 +275,27 @@ class PcapngFrames:
             return
         view = self._window.view
         dropped = None
-        for code, start, size in self._options(place + 20, end, place):
-            if code in (_ISB_IFDROP, ISB_OSDROP) and size >= 8:
-                dropped = (dropped or 0) + self._u64(view, start)[0]
+        for code, value in self._options(place + 20, end, place):
+            if code in (_ISB_IFDROP, ISB_OSDROP) and len(value) >= 8:
+                dropped = (dropped or 0) + self._u64(value)[0]
         if dropped is not None:
             self._drops[self._section, self._u32(view, place + 8)[0]] = dropped
 
-    def _options(self, place: int, end: int, block: int) -> Iterator[tuple[int, int, int]]:
-        """Code, place and size of each option in ``place:end``; one that runs past the end is damage."""
-        view = self._window.view
-        while place + 4 <= end:
-            code, size = self._halves(view, place)
+    def _options(self, place: int, end: int, block: int) -> list[tuple[int, bytes]]:
+        """Code and value of each option in ``place:end``; one that runs past the end is damage."""
+        data, halves = bytes(self._window.view[place:end]), self._halves
+        found, at, last = [], 0, end - place - 4
+        while at <= last:
+            code, size = halves(data, at)
+            at += 4
             if code == _OPT_END:
-                return
-            if place + 4 + size > end:
+                break
+            if size > last + 4 - at:
                 self._damage.note(self._window.base + block, f"option {code} runs past the end of its block")
-                return
-            yield code, place + 4, size
-            place += 4 + (size + 3 & ~3)
+                break
+            found.append((code, data[at : at + size]))
+            at += size + 3 & ~3
+        return found
 
     # -- packets
 
@@ -380,7 +384,7 @@ class PcapngFrames:
     ) -> None:
         """Keep the comments of packets. Few packets have options, and most of those only flags."""
         at = np.flatnonzero(keep & (options + 4 <= end))
-        if not len(at):
+        if not len(at) or not self.reads_comments:
             return
         array = self._window.array
         heads = np.ndarray((len(array) - 3,), "V4", array, strides=(1,))
@@ -401,13 +405,8 @@ class PcapngFrames:
             if self._comment_bytes > most:
                 self._left_comments += 1
                 continue
-            texts = tuple(
-                bytes(self._window.view[start : start + size]).decode("utf-8", "replace")
-                for code, start, size in self._options(
-                    int(options[index]), int(end[index]), int(places[index])
-                )
-                if code == OPT_COMMENT
-            )
+            found = self._options(int(options[index]), int(end[index]), int(places[index]))
+            texts = tuple(data.decode("utf-8", "replace") for code, data in found if code == OPT_COMMENT)
             if texts:
                 self.comments[int(number[index])] = texts
                 self._comment_bytes += sum(map(len, texts)) + _COMMENT_COSTS * len(texts)

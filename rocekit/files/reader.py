@@ -68,7 +68,9 @@ class CaptureReader:
     - ``damage``: what could not be read, in file order; ``damage.total`` also counts what is not in the list.
     """
 
-    def __init__(self, raw: RawSource, window: Window, *, file: int, follow: bool, batch_frames: int) -> None:
+    def __init__(
+        self, raw: RawSource, window: Window, *, file: int, follow: bool, batch_frames: int, comments: bool
+    ) -> None:
         self.name = raw.name
         self.file = file
         self.damage = DamageLog()
@@ -87,6 +89,7 @@ class CaptureReader:
 
             self.format = "pcapng"
             self._frames = PcapngFrames(*arguments)
+            self._frames.reads_comments = comments
         else:
             raise CaptureError(_no_capture(head, window), file=self.name)
         self._batches = iter(self._frames)
@@ -151,6 +154,7 @@ def open_capture(
     batch_frames: int = 65536,
     chunk_bytes: int = CHUNK,
     spool: Spool | None = None,
+    comments: bool = True,
 ) -> CaptureReader:
     """Open a pcap or pcapng capture, also in gzip or zstd; the first bytes decide, not the name.
 
@@ -163,6 +167,7 @@ def open_capture(
         batch_frames: the most frames in a batch.
         chunk_bytes: bytes read at once.
         spool: gets every byte that is read, for a second reading of a stream.
+        comments: whether frames' comments are read.
 
     Raises:
         CaptureError: no such file, not a capture, or a link type that cannot have RoCE.
@@ -173,12 +178,24 @@ def open_capture(
     if isinstance(source, str | Path) and is_part(source):
         part, whole = split_part(str(source))
         reader = open_capture(
-            whole, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool
+            whole,
+            file=file,
+            batch_frames=batch_frames,
+            chunk_bytes=chunk_bytes,
+            spool=spool,
+            comments=comments,
         )
         return cast("CaptureReader", PartReader(str(source), reader, part))
 
     def opens(name: str) -> CaptureReader:
-        return open_capture(name, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool)
+        return open_capture(
+            name,
+            file=file,
+            batch_frames=batch_frames,
+            chunk_bytes=chunk_bytes,
+            spool=spool,
+            comments=comments,
+        )
 
     if isinstance(source, Growing):
         return cast("CaptureReader", source.open(opens, file))
@@ -187,7 +204,9 @@ def open_capture(
     raw, window = None, None
     try:
         raw, window = open_source(source, follow=follow, chunk=chunk_bytes, spool=spool)
-        return CaptureReader(raw, window, file=file, follow=follow, batch_frames=batch_frames)
+        return CaptureReader(
+            raw, window, file=file, follow=follow, batch_frames=batch_frames, comments=comments
+        )
     except BaseException:
         if window is not None:
             window.close()

@@ -6,6 +6,7 @@ answer, and only so many are served at once. More are turned away until one is d
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -143,6 +144,6 @@ def parse_address(address: str) -> tuple[str, int]:
         ValueError: not an address.
     """
     host, _, port = address.rpartition(":")
-    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{address!r} is not an address: use :9464 or 0.0.0.0:9464")
     return host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)

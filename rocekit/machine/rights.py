@@ -28,6 +28,8 @@ _VERSION_3: Final = 0x20080522
 _FOWNER: Final = 1 << 3
 _FOR_READING: Final = {2: "CAP_DAC_READ_SEARCH"}
 _FOR_WRITING: Final = {0: "CAP_CHOWN", 1: "CAP_DAC_OVERRIDE", 3: "CAP_FOWNER"}
+_NO_ID: Final = (1 << 32) - 1
+_ID_DIGITS: Final = len(str(_NO_ID))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +64,23 @@ def named_user(name: str) -> User:
     """
     import pwd
 
-    if name.isdigit():
-        return _user(int(name), None)
+    uid = _id(name)
+    if uid is not None:
+        return _user(uid, None)
     return _user(pwd.getpwnam(name).pw_uid, None)
 
 
 def calling_user(environment: Mapping[str, str] = os.environ) -> User | None:
     """The user who called sudo; None where root was not got by it, or root called it."""
-    uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
-    if not uid.isdigit() or int(uid) == 0:
+    uid, gid = _id(environment.get("SUDO_UID", "")), _id(environment.get("SUDO_GID", ""))
+    return _user(uid, gid) if uid else None
+
+
+def _id(text: str) -> int | None:
+    """The number of a user or a group; None if it is none. The largest one changes nothing (setuid(2))."""
+    if not text.isascii() or not text.isdigit() or len(text) > _ID_DIGITS:
         return None
-    return _user(int(uid), int(gid) if gid.isdigit() else None)
+    return int(text) if int(text) < _NO_ID else None
 
 
 def _user(uid: int, gid: int | None) -> User:

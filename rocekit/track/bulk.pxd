@@ -54,6 +54,8 @@ cdef class Chains:
     cdef public int64_t _flows
     cdef public int64_t[::1] _lobbies
     cdef public int64_t lobbies
+    cdef public int64_t held
+    cdef public int64_t waiters
     cdef public int64_t row
     cdef public Batch _batch
     cdef public int64_t _before

@@ -132,13 +132,14 @@ class Chains:
         open: numbers of flows that have a chain in this batch.
         row: the batch's packet at hand, where one of no batch comes before it.
         lobbies: how many have numbers.
+        held, waiters: packets that wait in all lobbies, those chained aside, and their flows.
     """
 
     def __init__(self) -> None:
         self._state = _column(0, 0)
         self._flows = 0
         self._lobbies = _column(0, 0)
-        self.lobbies = 0
+        self.lobbies = self.held = self.waiters = 0
         self.after = _column(0, 0)
         self._batch: Batch | None = None
         self.row = 0

@@ -41,6 +41,8 @@ class Datagrams:
         self._ends: dict[tuple[int, int], tuple[Connection, int]] = {}
         # Connections with packets of one direction only, by the key of the other one without its scope.
         self._one_way: dict[tuple[int, int], list[Connection]] = {}
+        # Those of these that have packets of both directions by now: a list of many is not searched.
+        self._both_ways: set[Connection] = set()
         self._seen: dict[tuple[int, int], tuple[Transfer, int]] = {}
         self._order: deque[tuple[int, int]] = deque()
 
@@ -64,7 +66,10 @@ class Datagrams:
         """
         plain = self._plain_key(r, i)
         known = self._ends.get((key[1], key[0]))
-        if known is None and (waiting := self._one_way.get(plain)):
+        waiting = self._one_way.get(plain, []) if known is None else []
+        while waiting and waiting[0] in self._both_ways:
+            self._both_ways.remove(waiting.pop(0))
+        if waiting:
             connection, side = waiting.pop(0), 1
             connection.around[1] = r.around(i)
         elif known is None:
@@ -72,9 +77,10 @@ class Datagrams:
             self._one_way.setdefault((plain[1], plain[0]), []).append(connection)
         else:
             connection, side = known[0], 1 - known[1]
-            waiting = self._one_way.get(plain, [])
-            if connection in waiting:
-                waiting.remove(connection)
+            if self._one_way.get(plain) == [connection]:
+                del self._one_way[plain]
+            else:
+                self._both_ways.add(connection)
         self._ends[key] = connection, side
         return connection, side
 

@@ -17,6 +17,8 @@ from rocekit.track.cm_exchanges import Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.pairing import _key as way_key
+from rocekit.track.pairs.address_numbers import AddressNumbers
+from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
 
@@ -53,8 +55,9 @@ def crowd(tracker: Tracker, numbered: int) -> int:
     Args:
         numbered: addresses or one-way flows with numbers; a connection has two, and its packets outlive it.
     """
-    waiting = sum(len(lobby.waiting()) for lobby in tracker._lobbies.values())
-    return max(len(tracker.connections) + waiting, numbered // 4, len(tracker.cm.records) // 8)
+    return max(
+        len(tracker.connections) + tracker._chains.waiters, numbered // 4, len(tracker.cm.records) // 8
+    )
 
 
 def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
@@ -130,7 +133,7 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
         connection.id = numbers[connection.id]
     tracker.connections[:] = kept
     addresses = _Renumbered()
-    tracker._chains, tracker._tail = Chains(), ((), ())
+    tracker._chains, tracker._waiting, tracker._tail = Chains(), WaitingRows(), ((), ())
     _keep_flows(tracker, staying, addresses)
     tracker._datagrams = _datagrams(tracker, staying, addresses)
     tracker.cm = _exchanges(tracker.cm, staying)
@@ -185,16 +188,20 @@ def _settle_wrong(tracker: Tracker) -> None:
 def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> None:
     flows, distrusted = tracker._flows, tracker._distrusted
     tracker._flows, tracker._by_number, tracker._lobbies = {}, [], {}
-    tracker._scopes, tracker._distrusted = {}, set()
+    tracker._scopes, tracker._awaited, tracker._distrusted = {}, {}, set()
+    tracker._numbers = AddressNumbers()
     for old, flow in flows.items():
         if flow.connection is None or id(flow.connection) not in staying:
             continue
+        is_awaited = flow.number < 0
         flow.src, flow.dst, flow.number, flow.lobby = addresses.of(flow.src), addresses.of(flow.dst), -1, None
         flow.votes, flow.first_bucket, flow.last_bucket = {}, -1, -1
         way = way_key(flow.src, flow.dst, flow.qpn)
         key = way_key(flow.src, flow.dst, flow.qpn, flow.scope)
         if flow.scope:
             tracker._scopes.setdefault(way, set()).add(flow.scope)
+        if flow.scope and is_awaited:
+            tracker._awaited.setdefault(way, set()).add(flow.scope)
         tracker._flows[key] = flow
         if old in distrusted:
             tracker._distrusted.add(key)
@@ -217,7 +224,7 @@ def _datagrams(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> D
         if id(connection) in staying:
             after._ends[end(first), end(second)] = connection, side
     for (first, second), connections in before._one_way.items():
-        found = [connection for connection in connections if id(connection) in staying]
+        found = [c for c in connections if id(c) in staying and c not in before._both_ways]
         if found:
             after._one_way[end(first), end(second)] = found
     return after

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets.wrapping import PLAIN, Wrapping
-from rocekit.track.bulk import Chain, Chains, singles
+from rocekit.track.bulk import Chain, Chains
 from rocekit.track.pairs import source_ports
 from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import HALF, MASK
@@ -266,11 +266,13 @@ class Lobby:
             flow.turn = len(self._queue)
             self._queue.append(flow)
             self._waiting += 1
+            self._chains.waiters += 1
             flow.held_ns = r.time_ns[i]
         self._last = self._chains.order_of(r, i)
         flow.hold((self._last, flow, r, i, None))
         flow.waits += 1
         self.count += 1
+        self._chains.held += 1
         self._limit()
 
     def keep(self, flow: Flow) -> None:
@@ -284,6 +286,7 @@ class Lobby:
             flow.hold((chain.order(chain.last), flow, chain.batch.rows, chain.first, chain))
             flow.waits += chain.count
             self.count += chain.count
+            self._chains.held += chain.count
             self._last = max(self._last, chain.order(chain.last))
 
     def keep_up(self, flow: Flow) -> None:
@@ -349,29 +352,18 @@ class Lobby:
                 self._chains.expect(flow.number, 0, 0, 0)
             flow.turn = -1
             self._waiting -= 1
+            self._chains.waiters -= 1
             if not self._waiting:
                 self._queue, self._head = [], 0
         mine, flow.held = flow.held, _NONE_HELD
         self.count -= flow.waits
+        self._chains.held -= flow.waits
         flow.waits = 0
         return mine
 
     def waiting(self) -> list[Flow]:
         """The flows that have waiting packets."""
         return [flow for turn, flow in enumerate(self._queue) if flow.turn == turn]
-
-    def leave_batches(self) -> None:
-        """Copy the waiting packets out of their batches, so that these can be freed."""
-        batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
-        for flow in self.waiting():
-            flow.held = list(singles(flow.held))
-            for n, (_, _, r, i, _) in enumerate(flow.held):
-                if r.place is None:
-                    batches.setdefault(r, []).append((i, n, flow))
-        for r, held in batches.items():
-            few = r.only([i for i, _, _ in held])
-            for k, (_, n, flow) in enumerate(held):
-                flow.held[n] = (flow.held[n][0], flow, few, k, None)
 
     def requesters(self, responder: Flow, psn: int) -> list[Flow]:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
@@ -468,6 +460,11 @@ class Lobby:
 def _faces(flow: Flow, responder: Flow) -> bool:
     """Whether the two go opposite ways between the same hosts."""
     return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport
+
+
+def explains_most(requester: Flow, responder: Flow) -> bool:
+    """Whether no other flow explains more of the responses, were it paired by now or not."""
+    return responder.votes[requester] == max(responder.votes.values())
 
 
 def _merged(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:

@@ -35,6 +35,8 @@ cdef class Pairing(Sink):
     cdef public object _on_connection
     cdef public dict _flows
     cdef public dict _scopes
+    cdef public dict _awaited
+    cdef public object _numbers
     cdef public list _by_number
     cdef public dict _lobbies
     cdef public Chains _chains

@@ -16,8 +16,9 @@ from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
 from rocekit.track.ledger import Sink
-from rocekit.track.lobby import Flow, Lobby, Waiting, seen
+from rocekit.track.lobby import Flow, Lobby, Waiting, explains_most, seen
 from rocekit.track.pairs import response_times
+from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
@@ -65,10 +66,13 @@ class Pairing(Sink):
         self._flows: dict[int, Flow] = {}
         # The scopes, but 0, in which there were flows of a source, destination and destination QPN.
         self._scopes: dict[int, set[int]] = {}
+        # Those of them that were known before their packets.
+        self._awaited: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
         self._lobbies: dict[tuple[int, int], Lobby] = {}
         self._chains = Chains()
         self._addresses: list[str] = []
+        self._numbers = AddressNumbers()
         self._sides: list[Requests | None] = []  # of connection n: a at 2n, b at 2n + 1
         self._touched = 0
         self._turnarounds: dict[tuple[str | None, str | None], int] = {}
@@ -110,20 +114,20 @@ class Pairing(Sink):
         if not around.scope and not self._scopes:
             return None
         way = _key(r.src[i], r.dst[i], r.dest_qpn[i])
-        scopes = self._scopes.get(way)
         if around.scope:
             self._scopes.setdefault(way, set()).add(around.scope)
-        if not around.scope and scopes is None:
-            return None
-        for scope in (0, *(scopes or ())):
-            key = way + (scope << _WAY_BITS)
-            flow = self._flows.get(key)
+        scope, awaited = 0, self._awaited.get(way)
+        while True:
+            flow = self._flows.get(way + (scope << _WAY_BITS))
             if flow is not None and flow.number < 0 and flow.connection is not None:
-                del self._flows[key]
-                flow.around, flow.scope = around, around.scope
-                flow.connection.around[flow.side] = around
-                return flow
-        return None
+                break
+            if not awaited:
+                return None
+            scope = awaited.pop()
+        del self._flows[way + (scope << _WAY_BITS)]
+        flow.around, flow.scope = around, around.scope
+        flow.connection.around[flow.side] = around
+        return flow
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
@@ -351,7 +355,7 @@ class Pairing(Sink):
             if responder.connection is not None:
                 continue
             requester = lobby.elect(responder)
-            if requester is None or (responder in tied and not _explains_most(requester, responder)):
+            if requester is None or (responder in tied and not explains_most(requester, responder)):
                 tied.add(responder)
                 for rival in responder.votes:
                     undecided.setdefault(rival, []).append(responder)
@@ -393,10 +397,10 @@ class Pairing(Sink):
             over_cm: whether also those that the CM paired.
         """
         for side in (0, 1):
-            here, there = ips[side], ips[1 - side]
-            if here not in self._addresses or there not in self._addresses:
+            here, there = (self._numbers.of(self._addresses, ips[n]) for n in (side, 1 - side))
+            if here < 0 or there < 0:
                 continue
-            way = _key(self._addresses.index(here), self._addresses.index(there), qpns[1 - side])
+            way = _key(here, there, qpns[1 - side])
             for scope in (0, *self._scopes.get(way, ())):
                 key = way + (scope << _WAY_BITS)
                 old = self._flows.get(key)
@@ -431,7 +435,7 @@ class Pairing(Sink):
     def _leave(self, connection: Connection) -> None:
         """A connection without packets no longer waits for them between its addresses."""
         for side in (0, 1):
-            src, dst = (self._addresses.index(connection.ips[n] or "") for n in (side, 1 - side))
+            src, dst = (self._numbers.of(self._addresses, connection.ips[n]) for n in (side, 1 - side))
             key = _key(src, dst, connection.qpns[1 - side] or 0, connection.around[side].scope)
             flow = self._flows.get(key)
             if flow is not None and flow.connection is connection:
@@ -442,6 +446,7 @@ class Pairing(Sink):
         way = _key(flow.src, flow.dst, flow.qpn)
         if flow.scope:
             self._scopes.setdefault(way, set()).add(flow.scope)
+            self._awaited.setdefault(way, set()).add(flow.scope)
         self._replace(way + (flow.scope << _WAY_BITS), flow)
 
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int, around: Wrapping) -> None:
@@ -493,8 +498,3 @@ class Pairing(Sink):
             pair = self._known.expect(exchange, connection)
             if pair is not None:
                 self._begin_anew((pair.ips[0] or "", pair.ips[1] or ""), pair.qpns, over_cm=True)
-
-
-def _explains_most(requester: Flow, responder: Flow) -> bool:
-    """Whether no other flow explains more of the responses, were it paired by now or not."""
-    return responder.votes[requester] == max(responder.votes.values())

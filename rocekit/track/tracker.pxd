@@ -36,6 +36,7 @@ cdef class Tracker(Pairing):
     cdef public object _on_cm
     cdef public object _datagrams
     cdef public object _mads
+    cdef public object _waiting
     cdef public tuple _tail
 
     cpdef int64_t next_id(self)

@@ -9,7 +9,7 @@ packet to the side of the connection that it belongs to. The rules are in ``requ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,9 +23,10 @@ from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
-from rocekit.track.lobby import Flow, Lobby
+from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
+from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.mad import Mad, parse_mad
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 _GROUP: Final = 64
-#: Waiting packets are copied out of a batch where they are less than one in so many of it.
-_FEW: Final = 4
 
 
 class Tracker(Pairing):
@@ -88,6 +87,7 @@ class Tracker(Pairing):
         self._on_cm = on_cm
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
+        self._waiting = WaitingRows()
         self._tail: tuple[Any, Any] = ((), ())
 
     # ------------------------------------------------------------------ what tracking reports
@@ -164,7 +164,7 @@ class Tracker(Pairing):
                 self._take(rows, i)
             i += 1
         self._settle_all()
-        _keep_few(self._lobbies.values(), count)
+        self._waiting.add(rows, chains.held, self._lobbies.values(), self._by_number)
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
@@ -359,11 +359,3 @@ class Tracker(Pairing):
                 connection.closed_frame = connection.closed_frame or record.frame
         if self._on_cm is not None:
             self._on_cm(record)
-
-
-def _keep_few(lobbies: Collection[Lobby], packets: int) -> None:
-    """Where few packets still wait, keep them and not the batches of so many packets that they came in."""
-    waiting = sum(lobby.count for lobby in lobbies)
-    if waiting and waiting * _FEW <= packets:
-        for lobby in lobbies:
-            lobby.leave_batches()

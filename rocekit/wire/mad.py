@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocekit.wire.applications.said import Said
 
 Value = int | str | bytes
+_GID_BITS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,21 @@ class CmMessage:
     def number(self, name: str) -> int | None:
         """A numeric field; None if the message does not have it or is cut before it."""
         field = self.layout.by_name.get(name)
-        if field is None or field.is_bytes or field.offset + field.bits > len(self.data) * 8:
+        if (
+            field is None
+            or field.is_bytes
+            or field.reserved
+            or field.offset + field.bits > len(self.data) * 8
+        ):
             return None
         return field.number_in(self.data)
+
+    def address(self, name: str) -> str | None:
+        """A GID as an IP address; None if the message does not have it or is cut before its end."""
+        field = self.layout.by_name.get(name)
+        if field is None or field.bits != _GID_BITS or field.offset + field.bits > len(self.data) * 8:
+            return None
+        return _address(self.data[field.offset // 8 : (field.offset + field.bits) // 8])
 
     def _private_bytes(self) -> bytes:
         """The private data with the IP addressing; what there is of it."""
@@ -294,8 +307,8 @@ def _partly(layout: Header, data: bytes) -> dict[str, Value]:
     for name, value in layout.unpack(data.ljust(layout.length, b"\0")).items():
         field = layout.by_name[name]
         if field.offset + field.bits <= have:
-            fields[name] = _address(value) if isinstance(value, bytes) and field.bits == 128 else value
-        elif isinstance(value, bytes) and field.bits != 128 and field.offset < have:
+            fields[name] = _address(value) if isinstance(value, bytes) and field.bits == _GID_BITS else value
+        elif isinstance(value, bytes) and field.bits != _GID_BITS and field.offset < have:
             fields[name] = value[: (have - field.offset) // 8]
     return fields
 

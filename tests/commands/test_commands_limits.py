@@ -52,6 +52,8 @@ def test_a_limit_that_is_met_is_named_and_can_be_raised(tmp_path: Path, behind: 
         ("coffee=1", "no limit is called 'coffee'; there are "),
         ("yaml-values", "'yaml-values' is not NAME=N"),
         ("yaml-values=many", "'yaml-values=many' is not NAME=N"),
+        ("yaml-values=²", "'yaml-values=²' is not NAME=N"),
+        ("yaml-values=" + "9" * 5000, "is not NAME=N"),
         ("yaml-values=0", "yaml-values takes a number from 1"),
     ],
 )

@@ -209,3 +209,19 @@ def test_disconnects_that_cross(others: Path) -> None:
     assert [m.message for _, m in found].count("DREQ") == 3
     assert [m.message for _, m in found].count("DREP") == 3
     assert [frame for frame, m in found if m.message == "REQ"] == [1, 24]
+
+
+def test_a_message_gives_one_field_as_all_its_fields_do() -> None:
+    """Whole and cut at every byte: nothing but what is there."""
+    whole = mad("REQ", local_comm_id=7, local_qpn=0xABCDEF, starting_psn=0x123456, service_id=0x10612B7)
+    for cut in range(24, len(whole) + 1):
+        parsed = parse_mad(whole[:cut])
+        assert parsed is not None
+        message = parsed.cm
+        assert message is not None
+        fields = message.fields
+        for name in message.layout.by_name:
+            value = fields.get(name)
+            assert message.number(name) == (value if isinstance(value, int) else None), (cut, name)
+            assert message.address(name) == (value if isinstance(value, str) else None), (cut, name)
+        assert fields.get("private_data", b"") == message.private_data

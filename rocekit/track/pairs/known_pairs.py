@@ -123,9 +123,9 @@ class KnownPairs:
         With several rails the CM can use one and the data another. Its packets decide: the first between the
         GIDs' addresses moves the connection there.
         """
-        fields = exchange.request.cm.fields
-        a, b = fields.get("primary_local_port_gid"), fields.get("primary_remote_port_gid")
-        if [a, b] == connection.ips or not isinstance(a, str) or not isinstance(b, str):
+        request = exchange.request.cm
+        a, b = request.address("primary_local_port_gid"), request.address("primary_remote_port_gid")
+        if [a, b] == connection.ips or a is None or b is None:
             return None
         if a == b or not _is_host(a) or not _is_host(b):
             return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "record" / "interposer_sources.py"))
@@ -97,7 +98,22 @@ def compiled() -> list[Extension]:
     return [*extensions(), icrcs(), interposer()]
 
 
+class BuildTwice(build_ext):
+    """Tries what failed to compile once more: without one loop, all of them run as plain Python.
+
+    One was missing from an image once, of 27 that were compiled at the same time, and compiled alone.
+    """
+
+    def build_extension(self, ext: Any) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            print(f"{ext.name}: {error}; once more", file=sys.stderr)
+            super().build_extension(ext)
+
+
 setup(
+    cmdclass={"build_ext": BuildTwice},
     ext_modules=compiled(),
     options={"build_ext": {"parallel": os.cpu_count()}},  # each takes the compiler 15 seconds
 )

@@ -128,7 +128,7 @@ class Assembly:
         transfer = self.ledger.building
         span = 1
         open_read = self.ledger.open_read
-        if open_read is not None and open_read.length is None and p > open_read.last_psn:
+        if open_read is not None and open_read.announced < 0 and p > open_read.last_psn:
             self.ledger.open_read = None  # this request comes right behind it
         if STARTS[opcode]:
             if transfer is not None:
@@ -137,7 +137,7 @@ class Assembly:
             if operation == "READ":
                 span = self.connection.psns_of_read(r.dma_length[i])
                 if r.dma_length[i] >= 0:
-                    transfer.length = transfer.bytes = r.dma_length[i]
+                    transfer.announced = transfer.bytes = r.dma_length[i]
                 transfer.response_next = p
                 transfer.ended = True
                 if span == 0:
@@ -198,26 +198,27 @@ class Assembly:
             return 0
         if self.connection.path_mtu is None or OPERATION[opcode] != transfer.operation:
             return 0
-        if transfer.length is None:
+        length = transfer.announced
+        if length < 0:
             return MASK
-        mtu, length = self.connection.path_mtu, transfer.length
+        mtu = self.connection.path_mtu
         return transfer.first_psn + (length + mtu - 1) // mtu - self.progress.expected if mtu > 0 else 0
 
     def _past_end(self, transfer: Transfer, p: int) -> bool:
         """Whether a WRITE's announced length ends before PSN ``p``: its last packet is in a hole."""
-        if transfer.length is None or self.connection.path_mtu is None or p <= transfer.first_psn:
+        if transfer.announced < 0 or self.connection.path_mtu is None or p <= transfer.first_psn:
             return False
-        mtu, length = self.connection.path_mtu, transfer.length
+        mtu, length = self.connection.path_mtu, transfer.announced
         return mtu > 0 and (p - transfer.first_psn) * mtu >= length
 
     def _finish(self, transfer: Transfer) -> None:
         """All requests of the message are there."""
-        if transfer.operation == "WRITE" and transfer.started and transfer.length is not None:
-            transfer.bytes = transfer.length
+        if transfer.operation == "WRITE" and transfer.started and transfer.announced >= 0:
+            transfer.bytes = transfer.announced
         is_whole = transfer.missing is NOTHING or not transfer.missing
         if transfer.started and not is_whole:
             transfer.packets = transfer.last_psn - transfer.first_psn + 1
-            if transfer.length is None and self.connection.path_mtu:
+            if transfer.announced < 0 and self.connection.path_mtu:
                 transfer.bytes += len(transfer.missing) * self.connection.path_mtu
         if not self.progress.reliable:
             transfer.status = SENT if transfer.started and is_whole else INCOMPLETE
@@ -229,8 +230,8 @@ class Assembly:
         """The message's end is in a hole that will not close."""
         self.ledger.building = None
         mtu = self.connection.path_mtu
-        if transfer.started and transfer.operation == "WRITE" and transfer.length is not None and mtu:
-            last = transfer.first_psn + wire.psns_of(transfer.length, mtu) - 1
+        if transfer.started and transfer.operation == "WRITE" and transfer.announced >= 0 and mtu:
+            last = transfer.first_psn + wire.psns_of(transfer.announced, mtu) - 1
             transfer.miss(transfer.last_psn + 1, last)
             transfer.last_psn = max(transfer.last_psn, last)
             transfer.ended = True

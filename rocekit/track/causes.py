@@ -144,7 +144,7 @@ class Causes:
         for q in (p, p - 1):
             transfer = self.ledger.find(q)
             if transfer is not None and transfer.operation in OWN_RESPONSE:
-                return transfer.acked_ns is not None and transfer.acked_ns > self.recent.back_ns
+                return transfer.acked_ns is not None and transfer.ack_ns > self.recent.back_ns
         return False
 
     def refuse(self, refusal: Event) -> None:

@@ -1,4 +1,4 @@
-# The types of shortlist.py where it is compiled; see setup.py.
+# The types of kept.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -15,10 +15,13 @@ cdef class Kept:
     cdef public Py_ssize_t _slowest
     cdef public list _slow
     cdef public list _slow_unanswered
-    cdef public dict _kept
+    cdef public list _kept
     cdef public dict _standing
 
     cpdef add(self, Transfer transfer)
+
+    @cython.locals(last=Transfer)
+    cpdef _take_out(self, Transfer transfer)
 
     @cython.locals(transfer=Transfer)
     cpdef settle(self, object transfers)

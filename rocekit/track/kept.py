@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from rocekit.track.transfers import ACKED, SENT, UNACKNOWLEDGED
 from rocekit.wire import READ_DEPTH
 
 if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
+
+_ID: Final = attrgetter("id")
 
 
 class Kept:
@@ -32,11 +35,21 @@ class Kept:
         self._slowest = slowest
         self._slow: list[tuple[int, int, Transfer]] = []
         self._slow_unanswered: list[tuple[int, int, Transfer]] = []
-        self._kept: dict[int, Transfer] = {}
+        # In no order; each transfer has its own ``place`` here.
+        self._kept: list[Transfer] = []
         self._standing: dict[int, Transfer] = {}
 
     def add(self, transfer: Transfer) -> None:
-        self._kept[transfer.id] = transfer
+        transfer.place = len(self._kept)
+        self._kept.append(transfer)
+
+    def _take_out(self, transfer: Transfer) -> None:
+        """The last one takes its place."""
+        last = self._kept.pop()
+        if last is not transfer:
+            self._kept[transfer.place] = last
+            last.place = transfer.place
+        transfer.place = -1
 
     def settle(self, transfers: Iterable[Transfer]) -> None:
         """Nothing changes these transfers any more."""
@@ -45,14 +58,15 @@ class Kept:
                 continue
             if transfer.operation in READ_DEPTH and _is_counted(transfer):
                 continue
-            if self._kept.pop(transfer.id, None) is not None:
+            if transfer.place >= 0:
+                self._take_out(transfer)
                 self._drop(transfer)
 
     def give_up(self, transfers: Iterable[Transfer]) -> None:
         """These transfers ended without a response."""
         for transfer in transfers:
-            if not transfer.events and transfer.status == UNACKNOWLEDGED and transfer.id in self._kept:
-                del self._kept[transfer.id]
+            if not transfer.events and transfer.status == UNACKNOWLEDGED and transfer.place >= 0:
+                self._take_out(transfer)
                 self._drop(transfer)
 
     def _drop(self, transfer: Transfer) -> None:
@@ -65,8 +79,8 @@ class Kept:
         standing = self._standing.get(key)
         if standing is None or standing.bytes < transfer.bytes:
             self._standing[key] = transfer
-        if transfer.acked_ns is not None:
-            last_ns = max(last_ns, transfer.acked_ns)
+        if transfer.ack_ns > last_ns:
+            last_ns = transfer.ack_ns
         duration_ns = last_ns - transfer.first_ns
         slow = self._slow_unanswered if unanswered else self._slow
         if len(slow) < self._slowest:
@@ -74,9 +88,13 @@ class Kept:
         elif slow and slow[0][0] <= duration_ns:
             heappushpop(slow, (duration_ns, -transfer.id, transfer))
 
+    def _in_order(self) -> list[Transfer]:
+        return sorted(self._kept, key=_ID)
+
     def forget(self) -> None:
         """Count and drop everything kept so far, for whoever follows a port for days."""
-        for transfer in self._kept.values():
+        for transfer in self._in_order():
+            transfer.place = -1
             self._drop(transfer)
         self._kept.clear()
         self._standing.clear()
@@ -90,14 +108,14 @@ class Kept:
 
     def finish(self) -> list[Transfer]:
         """The transfers that were kept, in order of their ids; none will change any more."""
-        self.settle(list(self._kept.values()))
-        for transfer in self._kept.values():
+        self.settle(self._in_order())
+        for transfer in self._kept:
             transfer.connection.bytes += transfer.bytes
         slow = (entry[2] for entry in (*self._slow, *self._slow_unanswered))
         plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():
             self._left_out[transfer.status] -= 1
-        return sorted((*self._kept.values(), *plain.values()), key=lambda t: t.id)
+        return sorted((*self._kept, *plain.values()), key=_ID)
 
 
 def _is_counted(transfer: Transfer) -> bool:

@@ -147,9 +147,9 @@ class Ledger:
         transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
         if opcode in _HAS_RETH or operation in ATOMICS:
             if r.rkey[i] >= 0:
-                transfer.remote_va, transfer.rkey = r.remote_va[i], r.rkey[i]
+                transfer.va, transfer.key = r.remote_va[i], r.rkey[i]
             if operation == "WRITE" and r.dma_length[i] >= 0:
-                transfer.length = r.dma_length[i]
+                transfer.announced = r.dma_length[i]
         self.window.append(transfer)
         self.sink.began(transfer)
         return transfer
@@ -167,7 +167,7 @@ class Ledger:
         """The transfer lasts until this packet at least."""
         if time_ns >= transfer.last_ns:
             transfer.last_ns = time_ns
-            if transfer.acked_ns is None or time_ns >= transfer.acked_ns:
+            if time_ns >= transfer.ack_ns:
                 transfer.last_frame = frame
 
     def attribute(self, event: Event) -> Event:

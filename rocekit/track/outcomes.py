@@ -78,8 +78,7 @@ class Outcomes:
     def acknowledge(self, transfer: Transfer, time_ns: int, frame: int) -> None:
         """The response in ``frame`` completes the transfer."""
         transfer.status = ACKED if transfer.started else INCOMPLETE
-        transfer.acked_ns = time_ns
-        transfer.acked_frame = frame
+        transfer.ack_ns, transfer.ack_frame = time_ns, frame
         transfer.acked_by_cut = self.progress.by_cut
         if time_ns >= transfer.last_ns:
             transfer.last_frame = frame

@@ -252,7 +252,7 @@ class Responses:
             self.progress.expected = max(self.progress.expected, p + 1)
             self.progress.high = max(self.progress.high, self.progress.expected)
             transfer.ended = ENDS[opcode]
-        if ENDS[opcode] and transfer.started and transfer.length is None and p == transfer.last_psn:
+        if ENDS[opcode] and transfer.started and transfer.announced < 0 and p == transfer.last_psn:
             transfer.bytes = (p - transfer.first_psn) * (self.connection.path_mtu or 0) + r.payload_length[i]
         if transfer.response_next > transfer.last_psn and not transfer.responses_missing and transfer.ended:
             self.outcomes.drop(transfer)
@@ -309,7 +309,7 @@ class Responses:
         """A READ whose request is not in the capture."""
         transfer = self.outcomes.begin(r, i, p, "READ")
         transfer.started = False
-        transfer.remote_va = transfer.rkey = transfer.length = None
+        transfer.key = transfer.announced = -1
         transfer.response_next = p
         self.progress.expected = self.progress.high = p
         return transfer
@@ -333,7 +333,7 @@ class Responses:
         if transfer is not None and transfer.status == UNACKNOWLEDGED:
             self.outcomes.drop(transfer)
             transfer.status = NAK_PREFIX + wire.NAK_CODES.get(value, f"reserved_{value}")
-            transfer.acked_frame = frame
+            transfer.ack_frame = frame
             self.ledger.extend(transfer, transfer.last_ns, frame)
             transfer.last_frame = frame
             self.ledger.sink.ended(transfer)

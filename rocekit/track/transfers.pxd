@@ -1,12 +1,14 @@
 # The types of transfers.py where it is compiled; see setup.py.
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+cdef int64_t _NEVER_NS
 
 
 cdef class Transfer:
     cdef public int64_t id
     cdef public object connection
-    cdef public int64_t side
+    cdef public int32_t side
     cdef public str operation
     cdef public int64_t first_psn
     cdef public int64_t last_psn
@@ -17,24 +19,19 @@ cdef class Transfer:
     cdef public int64_t bytes
     cdef public int64_t packets
     cdef public str status
-    cdef public object immediate
-    cdef public object invalidate_rkey
     cdef public bint with_immediate
     cdef public bint with_invalidate
-    cdef public object remote_va
-    cdef public object rkey
-    cdef public object length
-    cdef public object swap_add
-    cdef public object compare
-    cdef public object original
-    cdef public object acked_ns
-    cdef public object acked_frame
+    cdef public uint64_t va
+    cdef public int64_t key
+    cdef public int64_t announced
+    cdef public int64_t ack_ns
+    cdef public int64_t ack_frame
     cdef public bint acked_by_cut
     cdef public int64_t request_end_ns
-    cdef public int64_t retransmitted_packets
-    cdef public int64_t naks
-    cdef public int64_t rnr_naks
-    cdef public int64_t timeouts
+    cdef public int32_t retransmitted_packets
+    cdef public int32_t naks
+    cdef public int32_t rnr_naks
+    cdef public int32_t timeouts
     cdef public bint started
     cdef public bint ended
     cdef public bint maybe_several
@@ -42,11 +39,9 @@ cdef class Transfer:
     cdef public object responses_missing
     cdef public int64_t response_next
     cdef public list events
-    cdef public int64_t duplicates
-    cdef public object wr
-    cdef public object wc
-    cdef public object recv_wr
-    cdef public object recv_wc
+    cdef public int32_t duplicates
+    cdef public int64_t place
+    cdef public object particulars
 
     cpdef note(self, object event)
     cpdef bint lacks(self, int64_t p)

@@ -7,7 +7,7 @@ A transfer is one message from its first packet to its last ACK: what one work r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rocekit.files.frame_names import frame_name
 from rocekit.track.psn_ranges import PsnRanges
@@ -26,15 +26,57 @@ NAK_PREFIX: Final = "nak:"
 #: A response came that is cut before its AETH: an ACK, NAK or RNR NAK.
 RESPONSE_CUT: Final = "response_cut"
 
+#: A time that no packet has.
+_NEVER_NS: Final = -(1 << 62)
+
 #: The packets that most transfers miss: one empty set for all, because there are many transfers.
 NOTHING: Final = PsnRanges()
 #: The events of all that have none, for the same reason; ``note`` gives a transfer its own.
 NO_EVENTS: Final[list[Event]] = []
 
 
+class Particulars:
+    """What few transfers have: an immediate, the operands of an atomic, the journal's records."""
+
+    def __init__(self) -> None:
+        self.immediate: int | None = None
+        self.invalidate_rkey: int | None = None
+        self.swap_add: int | None = None
+        self.compare: int | None = None
+        self.original: int | None = None
+        self.wr: WorkRequest | None = None
+        self.wc: WorkCompletion | None = None
+        self.recv_wr: WorkRequest | None = None
+        self.recv_wc: WorkCompletion | None = None
+
+
+_Value = TypeVar("_Value")
+
+
+class Particular(Generic[_Value]):
+    """An attribute of a transfer that is one of its ``Particulars``, None where it has none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, transfer: Any, owner: type | None = None) -> _Value | None:
+        particulars = None if transfer is None else transfer.particulars
+        found: _Value | None = None if particulars is None else getattr(particulars, self._name)
+        return found
+
+    def __set__(self, transfer: Any, value: _Value | None) -> None:
+        if transfer.particulars is None:
+            transfer.particulars = Particulars()
+        setattr(transfer.particulars, self._name, value)
+
+
 @dataclass(eq=False)
 class Transfer:
     """One message. PSNs are unwrapped here and 24 bits in ``to_dict``; times are ns since the epoch.
+
+    There are many of them, so what may be unknown is kept in plain numbers (``announced``, ``key`` and
+    ``va``, ``ack_ns`` and ``ack_frame``). ``length``, ``rkey``, ``remote_va``, ``acked_ns`` and
+    ``acked_frame`` give them, or None.
 
     Attributes:
         side: the requester's side of its connection: 0 for ``a``, 1 for ``b``.
@@ -46,6 +88,9 @@ class Transfer:
         missing: PSNs of the message that are not in the capture; responses_missing: of a READ's responses.
         acked_by_cut: whether the response in ``acked_frame`` is cut before its AETH.
         started, ended: whether its first and last packet are known.
+        announced: the length of a WRITE or READ by its first packet, −1: unknown.
+        key: the rkey, −1: unknown, and then ``va`` means nothing.
+        place: where ``Kept`` has it, −1: nowhere.
         maybe_several: whether it may be more than one message: the end of one and the start of another may be
         among the packets that are not in the capture.
     """
@@ -63,18 +108,13 @@ class Transfer:
     bytes: int = 0
     packets: int = 0
     status: str = UNACKNOWLEDGED
-    immediate: int | None = None
-    invalidate_rkey: int | None = None
     with_immediate: bool = False
     with_invalidate: bool = False
-    remote_va: int | None = None
-    rkey: int | None = None
-    length: int | None = None
-    swap_add: int | None = None
-    compare: int | None = None
-    original: int | None = None
-    acked_ns: int | None = None
-    acked_frame: int | None = None
+    va: int = 0
+    key: int = -1
+    announced: int = -1
+    ack_ns: int = _NEVER_NS
+    ack_frame: int = -1
     acked_by_cut: bool = False
     request_end_ns: int = 0
     retransmitted_packets: int = 0
@@ -89,10 +129,38 @@ class Transfer:
     response_next: int = 0
     events: list[Event] = field(default_factory=lambda: NO_EVENTS)
     duplicates: int = 0
-    wr: WorkRequest | None = None
-    wc: WorkCompletion | None = None
-    recv_wr: WorkRequest | None = None
-    recv_wc: WorkCompletion | None = None
+    place: int = -1
+    particulars: Particulars | None = None
+
+    immediate = Particular[int]("immediate")
+    invalidate_rkey = Particular[int]("invalidate_rkey")
+    swap_add = Particular[int]("swap_add")
+    compare = Particular[int]("compare")
+    original = Particular[int]("original")
+    wr = Particular["WorkRequest"]("wr")
+    wc = Particular["WorkCompletion"]("wc")
+    recv_wr = Particular["WorkRequest"]("recv_wr")
+    recv_wc = Particular["WorkCompletion"]("recv_wc")
+
+    @property
+    def remote_va(self) -> int | None:
+        return None if self.key < 0 else self.va
+
+    @property
+    def rkey(self) -> int | None:
+        return None if self.key < 0 else self.key
+
+    @property
+    def length(self) -> int | None:
+        return None if self.announced < 0 else self.announced
+
+    @property
+    def acked_ns(self) -> int | None:
+        return None if self.ack_ns == _NEVER_NS else self.ack_ns
+
+    @property
+    def acked_frame(self) -> int | None:
+        return None if self.ack_frame < 0 else self.ack_frame
 
     def miss(self, first: int, last: int) -> None:
         """Note packets of the message, by their first and last PSN, that the capture misses."""
@@ -146,7 +214,7 @@ class Transfer:
     @property
     def duration_ns(self) -> int:
         """From the first packet to the last ACK, or to the last packet where no ACK came."""
-        return max(self.last_ns, self.acked_ns or 0) - self.first_ns
+        return max(self.last_ns, self.ack_ns, 0) - self.first_ns
 
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
         """The transfer as the JSON contract has it."""
@@ -197,6 +265,8 @@ def begun(
     # What does not start as zero or None.
     transfer.status = UNACKNOWLEDGED
     transfer.started = True
+    transfer.key = transfer.announced = transfer.ack_frame = transfer.place = -1
+    transfer.ack_ns = _NEVER_NS
     transfer.missing = transfer.responses_missing = NOTHING
     transfer.events = NO_EVENTS
     return transfer

@@ -29,6 +29,7 @@ cdef class Ledger:
     cdef public Transfer building
     cdef public Transfer open_read
     cdef public list pending
+    cdef public object troubles
     cdef public int64_t _numbers
     cdef public set _waiting
 

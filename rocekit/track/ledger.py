@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.events import Event
@@ -78,6 +78,7 @@ class Ledger:
         open_read: a READ whose number of PSNs is not known yet.
         pending: events of PSNs that no transfer holds yet, a heap of their PSNs, numbers and themselves;
         None before the first.
+        troubles: the ``Troubles`` of this side, None before the first.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
@@ -89,6 +90,7 @@ class Ledger:
         self.building: Transfer | None = None
         self.open_read: Transfer | None = None
         self.pending: list[tuple[int, int, Event]] | None = None
+        self.troubles: Any = None
         self._numbers = 0
         self._waiting: set[int] | None = None  # the events' id(); most sides never have any
 

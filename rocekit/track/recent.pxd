@@ -8,22 +8,18 @@ cdef int64_t FOLLOWED
 cdef int64_t ID_MASK
 cdef int64_t NEAR_IDS
 cdef int64_t _SLOT
-cdef int64_t _COLUMNS
-cdef int64_t _SENT
-cdef int64_t _SENT_NS
-cdef int64_t _COVERED
-cdef int64_t _COVERED_NS
+cdef int64_t _WORDS
 cdef int64_t _ID_BITS
 cdef int64_t _MSN_BITS
 cdef int64_t _MSN_MASK
 cdef int64_t _ID_UNIT
 cdef int64_t _MSN_UNIT
 cdef int64_t _NOTHING_SENT
-cdef int64_t _NOTHING_COVERED
 cdef int64_t _FEW
+cdef int64_t _FEW_COVERED
 
 cdef class AllSlots:
-    cdef public int64_t[::1] words
+    cdef int64_t[128] words  # RING slots of two words
 
 
 cdef class RecentResponses:
@@ -56,22 +52,31 @@ cdef class Recent:
     cdef public int64_t ids_broke
     cdef public int64_t _last_id
     cdef public dict _first_said
-    cdef int64_t[32] _few  # _FEW slots
+    cdef int64_t[16] _few  # _FEW slots
+    cdef int64_t[8] _few_covered  # _FEW_COVERED slots
     cdef AllSlots _ring
+    cdef AllSlots _covered_ring
     cdef public int64_t _mask
+    cdef public int64_t _covered
     cdef public RecentResponses _responses
 
-    @cython.locals(ring=AllSlots, slot=int64_t, at=int64_t, to=int64_t, sent=int64_t, covered=int64_t)
+    @cython.locals(ring=AllSlots, slot=int64_t, word=int64_t, to=int64_t)
     cpdef _grow(self)
 
     @cython.locals(ring=AllSlots, word=int64_t)
-    cpdef int64_t _word(self, int64_t at)
+    cpdef int64_t _sent_word(self, int64_t at)
 
     @cython.locals(at=int64_t)
     cpdef int64_t _sent_at(self, int64_t p)
 
+    @cython.locals(ring=AllSlots, word=int64_t)
+    cpdef int64_t _covered_word(self, int64_t at)
+
     @cython.locals(at=int64_t)
     cpdef int64_t _covered_at(self, int64_t p)
+
+    @cython.locals(ring=AllSlots, n=int64_t, word=int64_t, to=int64_t)
+    cpdef int64_t _covered_anew(self, int64_t p)
 
     @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t, ring=AllSlots, word=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
@@ -82,7 +87,7 @@ cdef class Recent:
     @cython.locals(at=int64_t)
     cpdef int64_t sent_id(self, int64_t p)
 
-    @cython.locals(at=int64_t)
+    @cython.locals(at=int64_t, ring=AllSlots, sent_ns=int64_t)
     cpdef int64_t sent_ns(self, int64_t p)
 
     cpdef int64_t last_sent_ns(self, int64_t p)
@@ -123,8 +128,11 @@ cdef class Recent:
     @cython.locals(at=int64_t)
     cpdef int64_t covered_ns(self, int64_t p)
 
+    @cython.locals(ring=AllSlots, time_ns=int64_t)
+    cpdef int64_t _covered_time_ns(self, int64_t at)
+
     @cython.locals(
-        slot=int64_t, latest_ns=int64_t, covered_ns=int64_t, at=int64_t, end=int64_t, upto=int64_t, said=int64_t,
+        slot=int64_t, latest_ns=int64_t, covered_ns=int64_t, at=int64_t, upto=int64_t, said=int64_t,
         first_ns=int64_t
     )
     cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)

@@ -2,7 +2,8 @@
 """What one side sent lately, and how it was answered: the last packet and the last response of each PSN.
 
 The PSN's low bits choose a slot, so that what lies ``RING`` PSNs back is overwritten. Connections of a flood
-send a few packets only, so there are few slots at first. That makes no difference to what is remembered.
+send a few packets only, and most responses answer many packets, so there are few slots at first. That makes
+no difference to what is remembered.
 """
 
 from __future__ import annotations
@@ -10,29 +11,30 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.packets.rows import COMPILED
+
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
 
 #: Packets remembered of each direction: when they came, and with which IPv4 identification.
 RING: Final = 64
 _SLOT: Final = RING - 1
-# Of each PSN, side by side so that they are fetched at once: what was sent (the PSN above the IPv4
-# identification) and when; what the response to it covered (one past its PSNs, above the MSN and one), and
-# when.
-_SENT, _SENT_NS, _COVERED, _COVERED_NS, _COLUMNS = range(5)
+# Of each packet sent, and of each response: two words side by side, so that they are fetched at once. The PSN
+# above the IPv4 identification, and when; one past the PSNs covered, above the MSN and one, and when. Words
+# count from one unit below 0, so that slots full of zeros are empty: a PSN can be below 0, unwrapped.
+_WORDS: Final = 2
 _ID_BITS: Final = 16
 _MSN_BITS: Final = 25
 _MSN_MASK: Final = (1 << _MSN_BITS) - 1
-# A PSN can be below 0, unwrapped; C defines no shift of such a number to the left.
 _ID_UNIT: Final = 1 << _ID_BITS
 _MSN_UNIT: Final = 1 << _MSN_BITS
 _NOTHING_SENT: Final = -_ID_UNIT
-_NOTHING_COVERED: Final = -_MSN_UNIT
-_BLANK: Final = array("q", [_NOTHING_SENT, 0, _NOTHING_COVERED, 0]) * RING
-#: The slots at first, a power of two. Compiled, their words are a part of their object (see the .pxd file).
+_ZEROS: Final = array("q", [0]) * RING * _WORDS
+#: The slots at first, a power of two for what is sent. Compiled, their words are a part of their object (see
+#: the .pxd file).
 _FEW: Final = 8
-_FEW_BLANK: Final = _BLANK[: _FEW * _COLUMNS]
-#: The same of READ responses: the PSN above the IPv4 identification.
+_FEW_COVERED: Final = 4
+#: The identifications of READ responses: the PSN above the IPv4 identification.
 _NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
 #: A time that never comes.
 NEVER_NS: Final = 1 << 62
@@ -49,7 +51,8 @@ class AllSlots:
     """The words of all slots."""
 
     def __init__(self) -> None:
-        self.words: Any = _BLANK[:]
+        if not COMPILED:
+            self.words: Any = _ZEROS[:]
 
 
 class Recent:
@@ -77,40 +80,63 @@ class Recent:
         self._last_id = -1
         # By slot: the PSN, and when that was first said.
         self._first_said: dict[int, tuple[int, int]] | None = None
-        self._few: Any = _FEW_BLANK[:]
+        if not COMPILED:
+            self._few: Any = _ZEROS[: _FEW * _WORDS]
+            self._few_covered: Any = _ZEROS[: _FEW_COVERED * _WORDS]
         self._ring: AllSlots | None = None
         self._mask = _FEW - 1
+        self._covered_ring: AllSlots | None = None
+        self._covered = 0
         self._responses: RecentResponses | None = None
 
     def _grow(self) -> None:
         """Two PSNs near each other have the same slot: from now on each has its own."""
         ring = AllSlots()
         for slot in range(_FEW):
-            at = slot * _COLUMNS
-            sent, covered = self._few[at + _SENT], self._few[at + _COVERED]
-            if sent != _NOTHING_SENT:
-                to = (sent >> _ID_BITS & _SLOT) * _COLUMNS
-                ring.words[to + _SENT], ring.words[to + _SENT_NS] = sent, self._few[at + _SENT_NS]
-            if covered != _NOTHING_COVERED:
-                to = ((covered >> _MSN_BITS) - 1 & _SLOT) * _COLUMNS
-                ring.words[to + _COVERED] = covered
-                ring.words[to + _COVERED_NS] = self._few[at + _COVERED_NS]
+            word = self._few[slot * _WORDS]
+            if word:
+                to = ((word - _ID_UNIT) >> _ID_BITS & _SLOT) * _WORDS
+                ring.words[to], ring.words[to + 1] = word, self._few[slot * _WORDS + 1]
         self._ring, self._mask = ring, _SLOT
 
-    def _word(self, at: int) -> int:
+    def _sent_word(self, at: int) -> int:
         ring = self._ring
         word: int = self._few[at] if ring is None else ring.words[at]
-        return word
+        return word - _ID_UNIT
 
     def _sent_at(self, p: int) -> int:
-        """Where the ring has the packet last sent in the slot of ``p``; −1: there is none."""
-        at = (p & self._mask) * _COLUMNS
-        return at if self._mask == _SLOT or not (self._word(at + _SENT) >> _ID_BITS ^ p) & _SLOT else -1
+        """Where the packet last sent in the slot of ``p`` is; −1: there is none."""
+        at = (p & self._mask) * _WORDS
+        return at if self._mask == _SLOT or not (self._sent_word(at) >> _ID_BITS ^ p) & _SLOT else -1
+
+    def _covered_word(self, at: int) -> int:
+        ring = self._covered_ring
+        word: int = self._few_covered[at] if ring is None else ring.words[at]
+        return word - _MSN_UNIT
 
     def _covered_at(self, p: int) -> int:
-        """Where the ring has the response in the slot of ``p``; −1: there is none."""
-        at = ((p - 1) & self._mask) * _COLUMNS
-        return at if self._mask == _SLOT or not (self._word(at + _COVERED) >> _MSN_BITS ^ p) & _SLOT else -1
+        """Where the response in the slot of ``p`` is; −1: there is none."""
+        if self._covered_ring is not None:
+            return ((p - 1) & _SLOT) * _WORDS
+        at = 0
+        while at < self._covered * _WORDS:
+            if not (self._covered_word(at) >> _MSN_BITS ^ p) & _SLOT:
+                return at
+            at += _WORDS
+        return -1
+
+    def _covered_anew(self, p: int) -> int:
+        """Where a response to ``p`` is to be, in whose slot there is none yet."""
+        if self._covered < _FEW_COVERED:
+            self._covered += 1
+            return (self._covered - 1) * _WORDS
+        ring = AllSlots()
+        for n in range(_FEW_COVERED):
+            word = self._few_covered[n * _WORDS]
+            to = (((word - _MSN_UNIT) >> _MSN_BITS) - 1 & _SLOT) * _WORDS
+            ring.words[to], ring.words[to + 1] = word, self._few_covered[n * _WORDS + 1]
+        self._covered_ring, self._covered = ring, RING
+        return ((p - 1) & _SLOT) * _WORDS
 
     # ------------------------------------------------------------------ requests
 
@@ -124,31 +150,35 @@ class Recent:
             elif step > 0:  # a copy says nothing
                 self.ids_followed += 1
         self._last_id = ip_id
-        at = (p & self._mask) * _COLUMNS
-        if self._mask != _SLOT and self._word(at + _SENT) != _NOTHING_SENT and self._sent_at(p) < 0:
+        at = (p & self._mask) * _WORDS
+        if self._mask != _SLOT and self._sent_word(at) != _NOTHING_SENT and self._sent_at(p) < 0:
             self._grow()
-            at = (p & self._mask) * _COLUMNS
-        word, self.last_tx_ns = p * _ID_UNIT + ip_id, r.time_ns[i]
+            at = (p & self._mask) * _WORDS
+        word, self.last_tx_ns = (p + 1) * _ID_UNIT + ip_id, r.time_ns[i]
         ring = self._ring
         if ring is None:
-            self._few[at + _SENT], self._few[at + _SENT_NS] = word, self.last_tx_ns
+            self._few[at], self._few[at + 1] = word, self.last_tx_ns
         else:
-            ring.words[at + _SENT], ring.words[at + _SENT_NS] = word, self.last_tx_ns
+            ring.words[at], ring.words[at + 1] = word, self.last_tx_ns
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""
         at = self._sent_at(p)
-        return self._word(at + _SENT) >> _ID_BITS if at >= 0 else -1
+        return self._sent_word(at) >> _ID_BITS if at >= 0 else -1
 
     def sent_id(self, p: int) -> int:
         """The IPv4 identification of the packet last sent in the slot of ``p``."""
         at = self._sent_at(p)
-        return self._word(at + _SENT) & ID_MASK if at >= 0 else 0
+        return self._sent_word(at) & ID_MASK if at >= 0 else 0
 
     def sent_ns(self, p: int) -> int:
         """When the packet in the slot of ``p`` was sent."""
         at = self._sent_at(p)
-        return self._word(at + _SENT_NS) if at >= 0 else 0
+        if at < 0:
+            return 0
+        ring = self._ring
+        sent_ns: int = self._few[at + 1] if ring is None else ring.words[at + 1]
+        return sent_ns
 
     def last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
@@ -156,12 +186,12 @@ class Recent:
 
     def is_shared_id(self, ip_id: int, p: int) -> bool:
         """Whether other PSNs had this identification too: then it does not tell packets apart."""
-        at, end = _SENT, (self._mask + 1) * _COLUMNS
+        at, end = 0, (self._mask + 1) * _WORDS
         while at < end:
-            word = self._word(at)
+            word = self._sent_word(at)
             if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
                 return True
-            at += _COLUMNS
+            at += _WORDS
         return False
 
     def counts_ids(self) -> bool:
@@ -183,7 +213,7 @@ class Recent:
             return newest
         for slot in range(_SLOT + 1):
             at = self._sent_at(slot)
-            word = self._word(at + _SENT) if at >= 0 else -1
+            word = self._sent_word(at) if at >= 0 else -1
             if word >= 0:
                 ip_id = word & ID_MASK
                 if 0 < (ip_id - newest) & ID_MASK < NEAR_IDS:
@@ -198,12 +228,12 @@ class Recent:
         """
         ip_id = r.ip_id[i]
         if ip_id and self.counts_ids():
-            at, end = _SENT, (self._mask + 1) * _COLUMNS
+            at, end = 0, (self._mask + 1) * _WORDS
             while at < end:
-                word = self._word(at)
+                word = self._sent_word(at)
                 if word >= 0 and 0 < (word - ip_id) & ID_MASK < NEAR_IDS:
                     return True
-                at += _COLUMNS
+                at += _WORDS
         return False
 
     def is_late(self, r: Rows, i: int, p: int, seen: bool) -> bool:
@@ -225,16 +255,15 @@ class Recent:
         slot = upto & _SLOT
         if self.covered_upto(slot) == upto:
             self._said_again(slot)
-        at = ((upto - 1) & self._mask) * _COLUMNS
-        if self._covered_at(upto) < 0 and self._word(at + _COVERED) != _NOTHING_COVERED:
-            self._grow()
-            at = ((upto - 1) & self._mask) * _COLUMNS
-        word, self.last_rx_ns = upto * _MSN_UNIT + (msn + 1), time_ns
-        ring = self._ring
+        at = self._covered_at(upto)
+        if at < 0:
+            at = self._covered_anew(upto)
+        word, self.last_rx_ns = (upto + 1) * _MSN_UNIT + (msn + 1), time_ns
+        ring = self._covered_ring
         if ring is None:
-            self._few[at + _COVERED], self._few[at + _COVERED_NS] = word, time_ns
+            self._few_covered[at], self._few_covered[at + 1] = word, time_ns
         else:
-            ring.words[at + _COVERED], ring.words[at + _COVERED_NS] = word, time_ns
+            ring.words[at], ring.words[at + 1] = word, time_ns
 
     def _said_again(self, slot: int) -> None:
         """A response says what one before said: remember when the first since the last go-back came."""
@@ -263,24 +292,29 @@ class Recent:
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
         at = self._covered_at(p)
-        return self._word(at + _COVERED) >> _MSN_BITS if at >= 0 else -1
+        return self._covered_word(at) >> _MSN_BITS if at >= 0 else -1
 
     def covered_msn(self, p: int) -> int:
         """How many requests the responder had completed, as that response counts; −1: not known."""
         at = self._covered_at(p)
-        return (self._word(at + _COVERED) & _MSN_MASK) - 1 if at >= 0 else -1
+        return (self._covered_word(at) & _MSN_MASK) - 1 if at >= 0 else -1
 
     def covered_ns(self, p: int) -> int:
         """When that response came."""
         at = self._covered_at(p)
-        return self._word(at + _COVERED_NS) if at >= 0 else 0
+        return self._covered_time_ns(at) if at >= 0 else 0
+
+    def _covered_time_ns(self, at: int) -> int:
+        ring = self._covered_ring
+        time_ns: int = self._few_covered[at + 1] if ring is None else ring.words[at + 1]
+        return time_ns
 
     def latest_response_ns(self, p: int, until_ns: int) -> int:
         """When the last response before ``until_ns`` came that covers more than PSN ``p``."""
-        latest_ns, at, end = 0, 0, (self._mask + 1) * _COLUMNS
-        while at < end:
-            upto, covered_ns = self._word(at + _COVERED) >> _MSN_BITS, self._word(at + _COVERED_NS)
-            at += _COLUMNS
+        latest_ns, at = 0, 0
+        while at < self._covered * _WORDS:
+            upto, covered_ns = self._covered_word(at) >> _MSN_BITS, self._covered_time_ns(at)
+            at += _WORDS
             if upto <= p:
                 continue
             slot = upto & _SLOT

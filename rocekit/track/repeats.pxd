@@ -31,6 +31,8 @@ cdef class Repeats:
     cdef public int64_t before_id
     cdef public Passes passes
 
+    cpdef clear(self)
+
     @cython.locals(run=Event, high=int64_t, after=int64_t)
     cpdef over(self, int64_t p)
 
@@ -92,3 +94,15 @@ cdef class Repeats:
     cpdef Event _repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
     cpdef answer(self, Event opening, int64_t p, int64_t frame)
+
+
+cdef class Troubles:
+    cdef public Passes passes
+    cdef public Causes causes
+    cdef public Repeats repeats
+
+    cpdef begin_anew(self)
+
+
+@cython.locals(troubles=Troubles)
+cpdef Troubles troubles_of(Ledger ledger, Progress progress, Recent recent)

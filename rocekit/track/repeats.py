@@ -1,19 +1,22 @@
 # cython: boundscheck=False
-"""Requests that come again: a go-back with a cause, a copy that the network made, or packets out of order."""
+"""Requests that come again: a go-back with a cause, a copy that the network made, or packets out of order.
+
+Most sides never have any, nor a hole or a NAK, so all that judges them is made at the first (``Troubles``).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocekit.track.causes import Causes
 from rocekit.track.events import Event
+from rocekit.track.passes import Passes
 from rocekit.track.recent import NEVER_NS, RING
 from rocekit.wire import OPERATION, OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
-    from rocekit.track.causes import Causes
     from rocekit.track.ledger import Ledger
-    from rocekit.track.passes import Passes
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
     from rocekit.track.transfers import Transfer
@@ -57,6 +60,10 @@ class Repeats:
         self.copy_high = 0
         self.filled = 0
         self.before_id = 0
+
+    def clear(self) -> None:
+        """The PSNs begin anew: nothing before comes again."""
+        self.run = self.tentative = self.unanswered = None
 
     def over(self, p: int) -> None:
         """The new packet ``p`` came: what was sent again is over."""
@@ -397,3 +404,31 @@ def _has_response(transfer: Transfer, p: int) -> bool:
         if event.kind == "repeat" and event.psn <= p:
             return event.response_next <= p < transfer.response_next and p not in transfer.responses_missing
     return p < transfer.response_next and p not in transfer.responses_missing
+
+
+class Troubles:
+    """The parts of one side that judge troubles.
+
+    Attributes:
+        passes: what was sent since the requester last went back; causes: why it goes back; repeats: what
+        comes again.
+    """
+
+    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
+        self.passes = Passes(progress)
+        self.causes = Causes(ledger, progress, recent, self.passes)
+        self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
+
+    def begin_anew(self) -> None:
+        """The PSNs begin anew: nothing before counts."""
+        self.causes.clear()
+        self.repeats.clear()
+        self.passes.clear()
+
+
+def troubles_of(ledger: Ledger, progress: Progress, recent: Recent) -> Troubles:
+    """The troubles of a side, which begin now unless there are some."""
+    troubles: Troubles | None = ledger.troubles
+    if troubles is None:
+        troubles = ledger.troubles = Troubles(ledger, progress, recent)
+    return troubles

@@ -5,17 +5,15 @@ from libc.stdint cimport int64_t
 from rocekit.packets.rows cimport Rows
 from rocekit.track.assembly cimport Assembly
 from rocekit.track.bulk cimport Chain
-from rocekit.track.causes cimport Causes
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
-from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
-from rocekit.track.repeats cimport Repeats
 from rocekit.track.responses cimport Responses
 from rocekit.track.transfers cimport Transfer
+from rocekit.track.repeats cimport Repeats, Troubles, troubles_of
 
 cdef int64_t HALF
 cdef int64_t MASK
@@ -29,9 +27,6 @@ cdef class Requests:
     cdef public Recent recent
     cdef public Ledger ledger
     cdef public Outcomes outcomes
-    cdef public Causes causes
-    cdef public Passes passes
-    cdef public Repeats repeats
     cdef public Assembly assembly
     cdef public Responses responses
 
@@ -47,15 +42,18 @@ cdef class Requests:
     @cython.locals(progress=Progress, r=Rows, i=Py_ssize_t)
     cpdef bint chained(self, Chain chain)
 
-    @cython.locals(expected=int64_t, p=int64_t, progress=Progress, repeats=Repeats)
+    @cython.locals(expected=int64_t, p=int64_t, progress=Progress)
     cpdef request(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(troubles=Troubles)
+    cpdef _goes_on(self, int64_t p)
 
     @cython.locals(operation=str, expected=int64_t, p=int64_t, progress=Progress)
     cpdef respond(self, Rows r, Py_ssize_t i)
 
     cpdef int64_t room(self, int64_t opcode)
 
-    @cython.locals(transfer=Transfer, seen=bint)
+    @cython.locals(transfer=Transfer, seen=bint, troubles=Troubles, repeats=Repeats)
     cpdef bint _out_of_order(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(transfer=Transfer, p=int64_t, _=int64_t, latest=Py_ssize_t, time_ns=int64_t, recent=Recent)

@@ -5,9 +5,8 @@ It is put together from parts, each of which is given those that it needs:
 
 * ``Progress``: the PSNs reached; ``Recent``: what was sent and answered lately;
 * ``Ledger``: which transfer holds a PSN; ``Outcomes``: when a transfer is over;
-* ``Passes``: what was sent since the requester last went back;
-* ``Causes``: why the requester goes back; ``Repeats``: what comes again;
-* ``Assembly``: packets to messages; ``Responses``: ACKs, NAKs and data that come back.
+* ``Assembly``: packets to messages; ``Responses``: ACKs, NAKs and data that come back;
+* ``Troubles``, from the first one on: ``Passes``, ``Causes`` and ``Repeats``.
 
 Here stands what each packet meets first: where the PSNs start, what is in order, and what is not.
 """
@@ -19,14 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.assembly import Assembly
-from rocekit.track.causes import Causes
 from rocekit.track.events import Event
 from rocekit.track.ledger import Ledger
 from rocekit.track.outcomes import Outcomes
-from rocekit.track.passes import Passes
 from rocekit.track.progress import Progress
 from rocekit.track.recent import Recent
-from rocekit.track.repeats import Repeats
+from rocekit.track.repeats import troubles_of
 from rocekit.track.responses import Responses
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire import OPERATION
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.track.ledger import Sink
     from rocekit.track.progress import Held
+    from rocekit.track.repeats import Troubles
 
 #: A PSN this far from what is known belongs to another life of the QP, or to a hole of the capture as large.
 RESYNC: Final = 1 << 17
@@ -61,13 +59,8 @@ class Requests:
         self.recent = recent = Recent()
         self.ledger = ledger = Ledger(connection, side, sink, progress)
         self.outcomes = Outcomes(ledger, progress, recent)
-        self.passes = Passes(progress)
-        self.causes = Causes(ledger, progress, recent, self.passes)
-        self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
         self.assembly = Assembly(ledger, progress, recent, self.outcomes)
-        self.responses = Responses(
-            ledger, progress, recent, self.causes, self.repeats, self.outcomes, self.assembly, self.passes
-        )
+        self.responses = Responses(ledger, progress, recent, self.outcomes, self.assembly)
 
     def start(self, psn: int) -> None:
         """Fix the starting PSN (from the CM exchange or the journal)."""
@@ -132,7 +125,7 @@ class Requests:
 
     def request(self, r: Rows, i: int) -> None:
         """Take the request at row ``i``."""
-        progress, repeats = self.progress, self.repeats
+        progress = self.progress
         if not progress.started:
             if progress.reliable:
                 self._hold(r, i)
@@ -143,12 +136,17 @@ class Requests:
         if self.ledger.open_read is not None and self.assembly.size_by_part(r, i, p):
             expected = progress.expected
         if p == expected and p == progress.high:
-            if repeats.run is not None or repeats.tentative is not None:
-                repeats.over(p)
+            self._goes_on(p)
             self.assembly.assemble(r, i, p)
         elif self._out_of_order(r, i, p):
             return
         self.recent.sent(r, i, p)
+
+    def _goes_on(self, p: int) -> None:
+        """The new packet ``p`` is the next one: what was sent again is over."""
+        troubles: Troubles | None = self.ledger.troubles
+        if troubles is not None:
+            troubles.repeats.over(p)
 
     def respond(self, r: Rows, i: int) -> None:
         """Take the response at row ``i``."""
@@ -170,8 +168,10 @@ class Requests:
         if abs(p - self.progress.high) > RESYNC:
             self._restart(r, i, p)
             return False
+        troubles = troubles_of(self.ledger, self.progress, self.recent)
+        repeats = troubles.repeats
         if p >= self.progress.high:
-            self.repeats.over(p)
+            repeats.over(p)
             self.assembly.beyond(r, i, p)
             return False
         if p < self.progress.expected:
@@ -183,19 +183,19 @@ class Requests:
         else:
             transfer = None
             seen = p in self.assembly.ahead
-        if seen and self.repeats.is_duplicate(r, i, p):
-            self.repeats.copied(r, i, p)
+        if seen and repeats.is_duplicate(r, i, p):
+            repeats.copied(r, i, p)
             return False
         if self.progress.reliable:
-            if self.recent.is_late(r, i, p, seen) and (seen or not self.repeats.is_of_run(r.ip_id[i])):
-                self.repeats.note("late", r, i, p)
-                self.passes.fill(p)
+            if self.recent.is_late(r, i, p, seen) and (seen or not repeats.is_of_run(r.ip_id[i])):
+                repeats.note("late", r, i, p)
+                troubles.passes.fill(p)
                 if seen:
                     return True
             else:
                 if self.progress.cut_psn >= 0:
                     self.responses.sent_again(p, seen)
-                self.repeats.take(r, i, p, seen, transfer)
+                repeats.take(r, i, p, seen, transfer)
         if seen:
             return False
         if p == self.progress.expected:
@@ -217,7 +217,7 @@ class Requests:
         transfer = self.ledger.building
         assert transfer is not None
         p = self.progress.expected
-        self.repeats.over(p)
+        self._goes_on(p)
         latest = i
         for _ in range(count):
             transfer.bytes += r.payload_length[i]
@@ -264,10 +264,7 @@ class Requests:
         self.ledger.clear()
         self.assembly.clear()
         self.progress.start(p)
-        self.causes.clear()
-        self.repeats.run = self.repeats.tentative = None
-        self.passes.clear()
-        self.repeats.unanswered = None
+        troubles_of(self.ledger, self.progress, self.recent).begin_anew()
         self.assembly.assemble(r, i, p)
 
     def finalise(self) -> None:
@@ -275,15 +272,7 @@ class Requests:
         ledger, assembly, overtaken = self.ledger, self.assembly, self.recent.overtaken
         if not self.progress.started and self.progress.held:
             self._release(None)
-        self.repeats.repeat_ends()
-        self.passes.vote(self.progress.acked)
-        selective = self.passes.is_selective()
-        if not selective:  # else the responder keeps what came, and nobody sends it again
-            self.connection.missed_copies += self.passes.missed
-        recovery = self.passes.recovery
-        if selective and self.connection.missed:  # the capture may have missed what was sent again
-            recovery = self.connection.recoveries[ledger.side]
-        self.connection.note_end(ledger.side, overtaken, recovery)
+        self.connection.note_end(ledger.side, overtaken, self._recovery())
         if assembly.ahead:
             assembly.skip(assembly.highest() + 1)
         ledger.open_read = None
@@ -292,3 +281,18 @@ class Requests:
             transfer.status = INCOMPLETE
         self.outcomes.finish()
         ledger.give_up_pending()
+
+    def _recovery(self) -> str | None:
+        """How lost packets came again in the end (see ``Passes.recovery``), and which the capture missed."""
+        troubles: Troubles | None = self.ledger.troubles
+        if troubles is None:
+            return None
+        passes, connection = troubles.passes, self.connection
+        troubles.repeats.repeat_ends()
+        passes.vote(self.progress.acked)
+        selective = passes.is_selective()
+        if not selective:  # else the responder keeps what came, and nobody sends it again
+            connection.missed_copies += passes.missed
+        if selective and connection.missed:  # the capture may have missed what was sent again
+            return connection.recoveries[self.ledger.side]
+        return passes.recovery

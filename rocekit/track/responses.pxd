@@ -4,16 +4,14 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.assembly cimport Assembly
-from rocekit.track.causes cimport Causes
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
 from rocekit.track.outcomes cimport Outcomes
-from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
-from rocekit.track.repeats cimport Repeats
 from rocekit.track.transfers cimport Transfer
+from rocekit.track.repeats cimport Repeats, Troubles, troubles_of
 
 cdef int64_t ACK
 cdef tuple OPERATION
@@ -27,12 +25,9 @@ cdef class Responses:
     cdef public Ledger ledger
     cdef public Progress progress
     cdef public Recent recent
-    cdef public Causes causes
-    cdef public Repeats repeats
     cdef public Outcomes outcomes
     cdef public Assembly assembly
     cdef public Event again
-    cdef public Passes passes
     cdef public Event answered
     cdef public int64_t last_psn
     cdef public int64_t last_msn
@@ -42,7 +37,8 @@ cdef class Responses:
     cpdef _note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
 
     @cython.locals(
-        time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event
+        time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event,
+        troubles=Troubles
     )
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
@@ -51,7 +47,7 @@ cdef class Responses:
 
     cpdef int64_t _turnaround_ns(self)
 
-    @cython.locals(p=int64_t, sent_ns=int64_t)
+    @cython.locals(p=int64_t, sent_ns=int64_t, troubles=Troubles)
     cpdef _judge(self, Event nak)
 
     @cython.locals(progress=Progress)

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.track.events import Event
+from rocekit.track.repeats import troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.assembly import Assembly
-    from rocekit.track.causes import Causes
     from rocekit.track.ledger import Ledger
     from rocekit.track.outcomes import Outcomes
-    from rocekit.track.passes import Passes
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
-    from rocekit.track.repeats import Repeats
+    from rocekit.track.repeats import Troubles
 
 
 class Responses:
@@ -32,23 +31,12 @@ class Responses:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        progress: Progress,
-        recent: Recent,
-        causes: Causes,
-        repeats: Repeats,
-        outcomes: Outcomes,
-        assembly: Assembly,
-        passes: Passes,
+        self, ledger: Ledger, progress: Progress, recent: Recent, outcomes: Outcomes, assembly: Assembly
     ) -> None:
-        self.passes = passes
         self.connection = ledger.connection
         self.ledger = ledger
         self.progress = progress
         self.recent = recent
-        self.causes = causes
-        self.repeats = repeats
         self.outcomes = outcomes
         self.assembly = assembly
         self.again: Event | None = None
@@ -60,10 +48,10 @@ class Responses:
     def take(self, r: Rows, i: int, p: int, operation: str) -> None:
         """Take the response at row ``i``, with PSN ``p``: an ACK or NAK, a READ response, an atomic's."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        if self.repeats.unanswered is not None:
-            self.answered = self.repeats.unanswered
-            opening = self.repeats.unanswered
-            self.repeats.answer(opening, p, frame)
+        troubles: Troubles | None = self.ledger.troubles
+        if troubles is not None and troubles.repeats.unanswered is not None:
+            opening = self.answered = troubles.repeats.unanswered
+            troubles.repeats.answer(opening, p, frame)
             opening.answer_ns, opening.turnaround_ns = time_ns, self._turnaround_ns()
         if operation == "ACK":
             syndrome = r.syndrome[i]
@@ -154,7 +142,7 @@ class Responses:
         self.progress.acked_ns = time_ns
         self.progress.acked_frame = frame
         if self.progress.gapped:
-            self.passes.acknowledged(upto)
+            troubles_of(self.ledger, self.progress, self.recent).passes.acknowledged(upto)
         if self.assembly.ahead and self.progress.expected < upto:
             self.assembly.skip(upto)
         self.outcomes.settle()
@@ -327,7 +315,7 @@ class Responses:
         self.ledger.attribute(event)
         value = wire.syndrome_value(syndrome)
         if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
-            self.causes.refuse(event)
+            troubles_of(self.ledger, self.progress, self.recent).causes.refuse(event)
             return
         transfer = self.ledger.find(p)
         if transfer is not None and transfer.status == UNACKNOWLEDGED:
@@ -349,9 +337,11 @@ class Responses:
         if not self.progress.begin <= p < self.progress.high:
             return
         sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
-        if self.passes.before is None:
+        troubles = troubles_of(self.ledger, self.progress, self.recent)
+        passes = troubles.passes
+        if passes.before is None:
             self.recent.drew(p, nak.time_ns)
-        nak.copy, nak.of_pass = self.passes.judge(
-            p, nak.time_ns, self.repeats.reached(), sent_ns, self._turnaround_ns()
+        nak.copy, nak.of_pass = passes.judge(
+            p, nak.time_ns, troubles.repeats.reached(), sent_ns, self._turnaround_ns()
         )
-        self.passes.note(nak)
+        passes.note(nak)

@@ -34,9 +34,7 @@ LIMITED = (
     "lobby.LOBBY_PACKETS, lobby.FLOW_PACKETS, lobby.LOBBY_NS = {}, 1, {}\n"
 )
 #: As many slots at once as there are at most.
-ALL_SLOTS = (
-    "import rocekit.track.recent as recent\nrecent._FEW, recent._FEW_BLANK = recent.RING, recent._BLANK\n"
-)
+ALL_SLOTS = "import rocekit.track.recent as recent\nrecent._FEW = recent._FEW_COVERED = recent.RING\n"
 WEATHER: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.03},

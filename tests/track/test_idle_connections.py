@@ -22,7 +22,7 @@ from rocekit.wire.build import build_frame
 
 FEW, MANY = 200, 1_000
 #: Bytes, of which the packets' columns are a part. A tracker that made all of it at once took 6,900.
-MOST_BYTES = 5_600
+MOST_BYTES = 4_700
 
 
 def exchanges(count: int) -> list[Frame]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.track.connections import _NEITHER_KNOWN as NOTHING_AGREED
 from rocekit.track.transfers import ACKED
 from rocekit.wire import NAK_SEQUENCE_ERROR, PATH_MTU_CODES, local_ack_timeout_ns, syndrome_value
 from rocekit.wire.psn import MASK
@@ -95,6 +96,11 @@ class Evidence:
     def is_eventful(self) -> bool:
         """Whether the tracker saw anything out of the ordinary: a hole, a NAK, a repeat."""
         return any(t.events for t in self.transfers) or any(c.stray_events for c in self.connections)
+
+    @cached_property
+    def agreed(self) -> list[Connection]:
+        """The connections of which a CM exchange, a journal or a handshake tells what was agreed on."""
+        return [c for c in self.connections if c.negotiated is not NOTHING_AGREED]
 
     @cached_property
     def last_ns(self) -> int:

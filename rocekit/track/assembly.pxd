@@ -15,8 +15,11 @@ cdef int64_t MASK
 cdef tuple OPERATION
 cdef tuple STARTS
 cdef tuple ENDS
+cdef tuple _IMMEDIATE
+cdef tuple _INVALIDATE
 
 
+@cython.final
 cdef class Assembly:
     cdef public Connection connection
     cdef public Ledger ledger

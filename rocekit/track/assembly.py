@@ -38,8 +38,9 @@ _OUTSTANDING: Final = 256
 _NONE_AHEAD: Final[dict[int, tuple[Rows, int]]] = {}
 _NO_PSNS: Final[list[int]] = []
 
-_IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT in o.headers)
-_INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
+#: By opcode: whether it has an immediate, or a key to invalidate.
+_IMMEDIATE: Final = tuple(v in wire.OPCODES and wire.IMMDT in wire.OPCODES[v].headers for v in range(256))
+_INVALIDATE: Final = tuple(v in wire.OPCODES and wire.IETH in wire.OPCODES[v].headers for v in range(256))
 
 
 class Assembly:
@@ -167,9 +168,9 @@ class Assembly:
             self.ledger.building = None
             if r.payload_length[i] > self.connection.largest_payload:
                 self.connection.largest_payload = r.payload_length[i]
-            if opcode in _IMMEDIATE:
+            if _IMMEDIATE[opcode]:
                 transfer.with_immediate, transfer.immediate = True, r.immediate[i]
-            elif opcode in _INVALIDATE:
+            elif _INVALIDATE[opcode]:
                 transfer.with_invalidate = True
                 transfer.invalidate_rkey = r.invalidate_rkey[i]
         else:

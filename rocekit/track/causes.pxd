@@ -22,6 +22,7 @@ cpdef int64_t busy_since_ns(Rows r, Py_ssize_t i)
 cpdef int64_t _early_ns(int64_t wait_ns)
 
 
+@cython.final
 cdef class Causes:
     cdef public Ledger ledger
     cdef public Progress progress

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 cdef int64_t _LEAST_MTU
 
 
+@cython.final
 cdef class Connection:
     cdef public int64_t id
     cdef public str transport

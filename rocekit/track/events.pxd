@@ -1,7 +1,9 @@
 # The types of events.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t
 
 
+@cython.final
 cdef class Event:
     cdef public str kind
     cdef public int64_t time_ns

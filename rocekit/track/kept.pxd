@@ -10,6 +10,7 @@ cdef str SENT
 cdef str UNACKNOWLEDGED
 
 
+@cython.final
 cdef class Kept:
     cdef public dict _left_out
     cdef public Py_ssize_t _slowest

@@ -8,6 +8,8 @@ from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
 from rocekit.track.transfers cimport Transfer, begun
 
+cdef tuple _HAS_RETH
+
 
 cdef class Sink:
     cpdef int64_t next_id(self)
@@ -20,6 +22,7 @@ cdef class Sink:
     cpdef given_up(self, list transfers)
 
 
+@cython.final
 cdef class Ledger:
     cdef public Connection connection
     cdef public int64_t side

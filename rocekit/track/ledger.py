@@ -27,7 +27,8 @@ WINDOW: Final = 1024
 _NEAR: Final = 8
 
 _NUMBER: Final = itemgetter(1)
-_HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
+#: By opcode: whether it says which memory it is for.
+_HAS_RETH: Final = tuple(v in wire.OPCODES and wire.RETH in wire.OPCODES[v].headers for v in range(256))
 
 
 class Sink:
@@ -147,7 +148,7 @@ class Ledger:
         """Begin a transfer at PSN ``p`` with the packet at row ``i``."""
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
         transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
-        if opcode in _HAS_RETH or operation in ATOMICS:
+        if _HAS_RETH[opcode] or operation in ATOMICS:
             if r.rkey[i] >= 0:
                 transfer.va, transfer.key = r.remote_va[i], r.rkey[i]
             if operation == "WRITE" and r.dma_length[i] >= 0:

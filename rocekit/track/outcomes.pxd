@@ -9,6 +9,7 @@ from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
 
+@cython.final
 cdef class Outcomes:
     cdef public Ledger ledger
     cdef public Progress progress

@@ -6,6 +6,7 @@ from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
 
 
+@cython.final
 cdef class Pass:
     cdef public int64_t number
     cdef public int64_t first
@@ -20,6 +21,7 @@ cdef class Pass:
     cpdef bint lacks(self, int64_t p)
 
 
+@cython.final
 cdef class Passes:
     cdef public Progress progress
     cdef public Pass current

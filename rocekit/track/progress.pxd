@@ -1,7 +1,9 @@
 # The types of progress.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t
 
 
+@cython.final
 cdef class Progress:
     cdef public bint reliable
     cdef public bint started

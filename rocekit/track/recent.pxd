@@ -18,10 +18,12 @@ cdef int64_t _NOTHING_SENT
 cdef int64_t _FEW
 cdef int64_t _FEW_COVERED
 
+@cython.final
 cdef class AllSlots:
     cdef int64_t[128] words  # RING slots of two words
 
 
+@cython.final
 cdef class RecentResponses:
     cdef public int64_t followed
     cdef public int64_t broke
@@ -41,6 +43,7 @@ cdef class RecentResponses:
     cpdef bint was(self, int64_t p, int64_t ip_id)
 
 
+@cython.final
 cdef class Recent:
     cdef public int64_t last_tx_ns
     cdef public int64_t last_rx_ns

@@ -16,6 +16,7 @@ from rocekit.track.transfers cimport Transfer
 cpdef bint _has_response(Transfer transfer, int64_t p)
 
 
+@cython.final
 cdef class Repeats:
     cdef public Ledger ledger
     cdef public Progress progress
@@ -96,6 +97,7 @@ cdef class Repeats:
     cpdef answer(self, Event opening, int64_t p, int64_t frame)
 
 
+@cython.final
 cdef class Troubles:
     cdef public Passes passes
     cdef public Causes causes

@@ -21,6 +21,7 @@ cdef int64_t RESYNC
 cdef tuple OPERATION
 
 
+@cython.final
 cdef class Requests:
     cdef public Connection connection
     cdef public Progress progress

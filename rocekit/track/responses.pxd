@@ -20,6 +20,7 @@ cdef tuple STARTS
 cdef tuple ENDS
 
 
+@cython.final
 cdef class Responses:
     cdef public Connection connection
     cdef public Ledger ledger

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cdef int64_t _NEVER_NS
 
 
+@cython.final
 cdef class Transfer:
     cdef public int64_t id
     cdef public object connection

@@ -56,7 +56,7 @@ def _repeats(evidence: Evidence) -> bool:
 
 def _sizes(evidence: Evidence) -> object:
     known = evidence.journal is not None or any(
-        n.path_mtu is not None for c in evidence.connections for n in c.negotiated
+        n.path_mtu is not None for c in evidence.agreed for n in c.negotiated
     )
     return evidence.stories or known or _naks(evidence) or evidence.survey.several_sizes()
 
@@ -118,7 +118,7 @@ TABLE: Final = (
     RuleRow("icmp", _icmp, ("icmp-unreachable", "icmp-too-big")),
     RuleRow("arp_unanswered", lambda evidence: evidence.unanswered, ("arp-unanswered",)),
     RuleRow("dead_qp", _starts, ("dead-qp",)),
-    RuleRow("read_depth", _always, ("read-depth",)),
+    RuleRow("read_depth", lambda evidence: evidence.agreed, ("read-depth",)),
     RuleRow("silence", _stories, ("retry-exceeded",)),
     RuleRow("retries", _repeats, ("retries-nearly-exhausted",)),
     RuleRow("go_back_cost", _repeats, ("go-back-n-cost",)),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     agreed = (
         c
-        for c in evidence.connections
+        for c in evidence.agreed
         if any(n.traffic_class is not None or n.service_level is not None for n in c.negotiated)
     )
     for connection in evidence.among(agreed, evidence.survey.several_classes()):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for connection in evidence.connections:
+    for connection in evidence.agreed:
         for side in (0, 1):
             exceeded = _exceeded(evidence, connection, side)
             if exceeded is not None:

@@ -430,5 +430,6 @@ def troubles_of(ledger: Ledger, progress: Progress, recent: Recent) -> Troubles:
     """The troubles of a side, which begin now unless there are some."""
     troubles: Troubles | None = ledger.troubles
     if troubles is None:
-        troubles = ledger.troubles = Troubles(ledger, progress, recent)
+        troubles = Troubles(ledger, progress, recent)
+        ledger.troubles = troubles
     return troubles

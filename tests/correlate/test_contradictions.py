@@ -108,14 +108,15 @@ def test_a_destination_contradicts_where_each_work_request_names_its_own() -> No
     assert Judge().contradiction(there, transfer(operation="SEND")) is None
 
 
-def repeats(*spans: tuple[int, int, int]) -> Transfer:
+def repeats(*spans: tuple[int, int, int], acked_ns: int | None = None) -> Transfer:
     """A transfer from 1,000 to 9,000 ns, with repeats: found at, after a wait of, last packet at."""
     events = [
         SimpleNamespace(kind="repeat", time_ns=at, waited_ns=waited, last_ns=last)
         for at, waited, last in spans
     ]
     return cast(
-        Transfer, SimpleNamespace(events=events, first_ns=1000, last_ns=9000, acked_ns=None, wr=None, wc=None)
+        Transfer,
+        SimpleNamespace(events=events, first_ns=1000, last_ns=9000, acked_ns=acked_ns, wr=None, wc=None),
     )
 
 
@@ -136,6 +137,4 @@ def test_time_of_repeats_is_counted_once_and_within_the_transfer(
 
 def test_an_ack_before_the_last_packet_was_captured_makes_no_negative_time() -> None:
     """The capture's order of two directions is not that of the wire."""
-    found = repeats()
-    found.acked_ns = 8990
-    assert timing(found).acknowledging_ns == 0
+    assert timing(repeats(acked_ns=8990)).acknowledging_ns == 0

@@ -30,7 +30,6 @@ cdef int64_t LOBBY_NS
 cdef class Lobby
 
 
-@cython.final
 cdef class Flow:
     cdef public int64_t src
     cdef public int64_t dst
@@ -77,7 +76,6 @@ cdef class Flow:
 cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
 
 
-@cython.final
 cdef class Lobby:
     cdef public dict flows
     cdef public Py_ssize_t count

@@ -27,7 +27,7 @@ SMALL = (
     "rocekit.feeding.open_capture = small\n"
 )
 #: Packets that wait are taken out of their batches where they are less than one in so many.
-TAKEN_OUT = "import rocekit.track.tracker\nrocekit.track.tracker._FEW = {}\n"
+TAKEN_OUT = "import rocekit.track.pairs.waiting_rows as rows\nrows._FEW = {}\n"
 #: Lobbies that are full, or have waited long enough, after a few packets.
 LIMITED = (
     "import rocekit.track.lobby as lobby\n"

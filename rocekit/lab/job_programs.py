@@ -49,28 +49,40 @@ def finish(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
     return {"returncode": process.returncode, "killed": killed}
 
 
+CM_EVERY_S = 0.5
+"""How often the connection manager's listeners are looked for: another program lists them, which takes the
+emulated lab longer than all else here."""
+
+
 def wait_until_listening(server: subprocess.Popen[Any], settle_s: float) -> None:
-    """Wait until a process of the server's group listens, by TCP or the connection manager."""
+    """Wait until the server, or a process that it started, listens, by TCP or the connection manager."""
     began = time.monotonic()
+    cm_at = began + CM_EVERY_S
     while time.monotonic() - began < settle_s and server.poll() is None:
-        pids = _group(server.pid)
-        if _listens_tcp(pids) or _listens_cm(pids):
+        pids = _family(server.pid)
+        listens = _listens_tcp(pids)
+        if not listens and time.monotonic() >= cm_at:
+            listens = _listens_cm(pids)
+            cm_at = time.monotonic() + CM_EVERY_S
+        if listens:
             # Programs accept at once after they listen.
             time.sleep(0.2)
             return
         time.sleep(0.1)
 
 
-def _group(leader: int) -> set[int]:
-    pids = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state ppid pgrp …": the name may have blanks and brackets.
-            if int(stat.read_text().rpartition(")")[2].split()[2]) == leader:
-                pids.add(int(stat.parent.name))
-        except (OSError, ValueError, IndexError):
-            continue
-    return pids
+def _family(process: int) -> set[int]:
+    """A process and those that it and they started."""
+    found, todo = set(), {process}
+    while todo:
+        pid = todo.pop()
+        found.add(pid)
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            try:
+                todo |= {int(child) for child in children.read_text().split()} - found
+            except OSError:
+                continue
+    return found
 
 
 def _listens_tcp(pids: set[int]) -> bool:

@@ -45,10 +45,12 @@ if mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose {tag
   done
 fi
 mount -t overlay -o lowerdir=/tmp,upperdir=/run/rocekit/upper,workdir=/run/rocekit/work lab-tmp /tmp
+udevadm control --exit
 """
 """virtme mounts the machine's files without a cache: every program start reads them again, which takes
 most of the time under emulation. So the machine's root is mounted over it once more, with a cache.
-/tmp is writable, in memory.
+/tmp is writable, in memory. udev has found the machine's devices by now: each interface of the lab would have
+it start a dozen programs, and the kernel makes the files of RDMA devices without it.
 """
 UNNEEDED = (
     "kvm_amd,kvm_intel,ccp,psmouse,sg,sr_mod,ahci,iTCO_wdt,i2c_i801,lpc_ich,pcspkr,serio_raw,i6300esb,"

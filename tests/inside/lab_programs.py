@@ -57,6 +57,8 @@ def perftest(name: str, net: str, *, qps: int = 1, extra: str = "") -> Job:
     _, program, options, transport, operation, size = next(row for row in PERFTEST if row[0] == name)
     # An emulated machine is slow: without faults, no timer of the requester (67 ms by default) is to run out.
     options += f" -F -x 1 -n {ITERATIONS} -q {qps} {extra}" + (" -u 18" if net == "clean" else "")
+    # A receiver that waits for what was lost shall sleep.
+    options += " -e" if transport != "RC" and net != "clean" else ""
     return Job(
         f"{name}_q{qps}_{net}",
         client=f"{program} -d rxe0 {options} 10.9.0.2",

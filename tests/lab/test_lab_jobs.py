@@ -25,7 +25,7 @@ s.listen(); time.sleep(1000)"""
     server = subprocess.Popen(["sh", "-c", f'{sys.executable} -c "{script}"; true'], start_new_session=True)
     try:
         job_programs.wait_until_listening(server, 20.0)
-        assert job_programs._listens_tcp(job_programs._group(server.pid))
+        assert job_programs._listens_tcp(job_programs._family(server.pid))
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.communicate()

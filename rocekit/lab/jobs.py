@@ -110,10 +110,7 @@ def load_manifest(out: Path) -> dict[str, dict[str, Any]]:
 
 def run_job(job: Job, out: Path) -> dict[str, Any]:
     """One job, inside the lab; returns its entry of the manifest."""
-    for end, words in ((A, job.netem), (B, job.netem_b)):
-        if words is not None or _netem.get(end, "unknown") is not None:
-            set_netem(end, words)
-        _netem[end] = words
+    put_netem(job)
     pcap = out / f"{job.name}.pcap"
     began = time.monotonic()
     with (out / f"{job.name}.tcpdump.txt").open("w+") as log:
@@ -148,6 +145,14 @@ def run_job(job: Job, out: Path) -> dict[str, Any]:
         },
         "seconds": round(time.monotonic() - began, 3),
     }
+
+
+def put_netem(job: Job) -> None:
+    """Put a job's netem on both ends, in place of the one before."""
+    for end, words in ((A, job.netem), (B, job.netem_b)):
+        if words is not None or _netem.get(end, "unknown") is not None:
+            set_netem(end, words)
+        _netem[end] = words
 
 
 def run_until_meant(job: Job, out: Path) -> dict[str, Any]:

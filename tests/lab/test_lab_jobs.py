@@ -19,6 +19,25 @@ def test_jobs_have_names_of_their_own_that_can_be_file_names(names: list[str], t
         jobs.run_jobs([jobs.Job(name, "true") for name in names], tmp_path)
 
 
+def test_a_job_has_its_own_netem_and_none_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was here before may have left some; what this process took away is not taken away again."""
+    done: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(jobs, "_netem", {})
+    monkeypatch.setattr(jobs, "set_netem", lambda end, words: done.append((end.interface, words)))
+    expected: tuple[tuple[str | None, list[tuple[str, str | None]]], ...] = (
+        (None, [("va", None), ("vb", None)]),
+        (None, []),
+        ("loss 2%", [("va", "loss 2%")]),
+        ("loss 2%", [("va", "loss 2%")]),
+        (None, [("va", None)]),
+        (None, []),
+    )
+    for words, calls in expected:
+        jobs.put_netem(jobs.Job("x", "true", netem=words))
+        assert done == calls
+        done.clear()
+
+
 def test_a_client_waits_until_its_server_listens() -> None:
     script = """import socket, time; time.sleep(0.4); s = socket.socket(); s.bind(('127.0.0.1', 0));
 s.listen(); time.sleep(1000)"""

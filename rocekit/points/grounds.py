@@ -111,9 +111,11 @@ class HostPairs:
         side = sends.index(True)
         return (A, B)[side], "direction", f"the capture marks packets of {hosts[side]} as outgoing"
 
-    def hops(self, src: str, dst: str) -> int | None:
-        """How many routers the packets have passed, by their hop limit; None where that is unknown."""
-        return self._ways.hops.get(self._way(src, dst))
+    def hops(self, hosts: tuple[str, str]) -> dict[int, int]:
+        """By sender, how many routers the packets have passed, by their hop limit, where that is known."""
+        passed = self._ways.hops
+        ways = (self._way(*hosts), self._way(*hosts[::-1])) if passed else ()
+        return {side: passed[way] for side, way in enumerate(ways) if way in passed}
 
 
 class _Ways(NamedTuple):

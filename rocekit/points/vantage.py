@@ -143,7 +143,7 @@ class Vantages:
             requesters.update(s ^ side for s in (0, 1) if _has_requested(connection, s))
             if len(requesters) == len(hosts):
                 break
-        hops = {s: n for s in (0, 1) if (n := table.hops(hosts[s], hosts[1 - s])) is not None}
+        hops = table.hops(hosts)
         floors = self._floors(turns, connections, hosts, single=len(self._tables) == 1)
         where, grounds, reason = (
             table.by_direction(hosts)

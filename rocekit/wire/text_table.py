@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Final
 
 Style = Callable[[str, str], str]
@@ -81,7 +82,7 @@ def columns(
     rows = [list(row) for row in rows]
     if not rows:
         return []
-    widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(max(map(len, rows)))]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     if width is not None:
         left_out: set[int] = set()
         for column in spare:
@@ -97,11 +98,9 @@ def columns(
             "\n".join(_fitting(row, line, widths, width, indent))
             for row, line in zip(rows, columns(rows, right=right, indent=indent), strict=True)
         ]
-    out = []
-    for row in rows:
-        cells = [cell.rjust(widths[c]) if c in right else cell.ljust(widths[c]) for c, cell in enumerate(row)]
-        out.append(indent + "  ".join(cells).rstrip())
-    return out
+    cells = [f"%{w}s" if c in right else f"%-{w}s" for c, w in enumerate(widths)]
+    forms = ["  ".join(cells[:count]) for count in range(len(widths) + 1)]
+    return [indent + (forms[len(row)] % tuple(row)).rstrip() for row in rows]
 
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")

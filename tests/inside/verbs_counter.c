@@ -45,12 +45,14 @@ static int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_r
 static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 
+/* Of a QP without a receive queue rxe refuses all, and names none of them. */
 #define CHAIN(name, kind, queue, which)                                                                    \
     static int my_##name(struct queue *q, struct kind *wr, struct kind **bad)                              \
     {                                                                                                      \
         long n = 0;                                                                                        \
+        *bad = NULL;                                                                                       \
         int failed = name(q, wr, bad);                                                                     \
-        for (struct kind *one = wr; one && !(failed && one == *bad); one = one->next)                      \
+        for (struct kind *one = wr; one && !(failed && (!*bad || one == *bad)); one = one->next)           \
             n++;                                                                                           \
         add(which, n);                                                                                     \
         if (failed)                                                                                        \

@@ -336,6 +336,9 @@ void *function_beside(const struct wrapped *which, const void *address)
     found = handle ? bound_in(handle, which->version, which->name) : NULL;
     if (!found && !record_session)
         found = bound_in(RTLD_NEXT, which->version, which->name);
+    /* Beside another preloaded library there is none, and an extension of Python loads libibverbs for itself. */
+    if (!found)
+        found = of_the_chosen(which);
     if (found && !record_session)
         remember(which, (uintptr_t)address, changes, found);
     else if (!found)

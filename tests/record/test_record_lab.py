@@ -149,11 +149,13 @@ def test_rping_does_what_its_manual_says(out: Path) -> None:
         "RDMA_READ": 5,
         "RDMA_WRITE": 5,
     }
+    # The client may end before it is told that its own disconnect is done; it says whether it was told.
+    told = ["DISCONNECTED"] * ("client DISCONNECT EVENT" in (out / "rping.client.txt").read_text())
     assert [e["type"] for e in rping["client"].of("cm_event")] == [
         "ADDR_RESOLVED",
         "ROUTE_RESOLVED",
         "ESTABLISHED",
-        "DISCONNECTED",
+        *told,
     ]
     assert [e["type"] for e in rping["server"].of("cm_event")] == [
         "CONNECT_REQUEST",

@@ -128,8 +128,10 @@ def _by_psn(
             since = since if together else at
             together.append(wr)
         else:
-            by_contents.update(_by_contents(together, _between(transfers, since, min(reached, at)), judge))
-            together = []
+            if together:
+                among = _between(transfers, since, min(reached, at))
+                by_contents.update(_by_contents(together, among, judge))
+                together = []
             plan.append((wr, at))
             transfer = by_psn.get(at)
             other = None if transfer is None else judge.contradiction(wr, transfer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.track.connections import _NEITHER_KNOWN as NOTHING_AGREED
+from rocekit.track.connections import NEITHER_KNOWN
 from rocekit.track.transfers import ACKED
 from rocekit.wire import NAK_SEQUENCE_ERROR, PATH_MTU_CODES, local_ack_timeout_ns, syndrome_value
 from rocekit.wire.psn import MASK
@@ -100,7 +100,7 @@ class Evidence:
     @cached_property
     def agreed(self) -> list[Connection]:
         """The connections of which a CM exchange, a journal or a handshake tells what was agreed on."""
-        return [c for c in self.connections if c.negotiated is not NOTHING_AGREED]
+        return [c for c in self.connections if c.negotiated is not NEITHER_KNOWN]
 
     @cached_property
     def last_ns(self) -> int:

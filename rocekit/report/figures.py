@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import Results
 
 BINS: Final = 300
+_AROUND_NS: Final = 1_000
 
 
 def _edges(scene: Scene) -> NDArray[np.float64]:
@@ -130,16 +131,19 @@ def span(analysis: Results, lane: Lanes, number: int) -> tuple[int, int]:
     events = happenings(analysis, [analysis.connections[number // 2]])
     unsent = [h for h in events if h.kind == UNSENT and h.lane == number]
     first = min([int(lane.time_ns[0]), *(h.from_ns for h in unsent)])
-    return first, max([int(lane.time_ns[-1]), *(h.until_ns for h in unsent)])
+    last = max([int(lane.time_ns[-1]), *(h.until_ns for h in unsent)])
+    # A single packet lasts no time, in which nothing can be drawn.
+    return (first, last) if first < last else (first - _AROUND_NS, last + _AROUND_NS)
 
 
 def worth_drawing(scene: Scene) -> list[str]:
     """The graphs that are not empty."""
     lanes = scene.lanes
+    several = len(lanes) > 1  # one packet has no rate
     wanted = {
         "psn": True,
-        "rate": bool(lanes.bytes.any()),
-        "outstanding": bool(lanes.outstanding.any()),
+        "rate": several and bool(lanes.bytes.any()),
+        "outstanding": several and bool(lanes.outstanding.any()),
         "rtt": bool((lanes.rtt_ns > 0).any()),
         "congestion": bool((lanes.flags & CE).any() or (lanes.marks.kind == CNP).any()),
     }

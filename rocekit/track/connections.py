@@ -60,7 +60,7 @@ class Negotiated:
 
 
 _NOTHING_KNOWN: Final = Negotiated()
-_NEITHER_KNOWN: Final = (_NOTHING_KNOWN, _NOTHING_KNOWN)
+NEITHER_KNOWN: Final = (_NOTHING_KNOWN, _NOTHING_KNOWN)
 #: Of all connections without a packet in the middle of a message: nothing is put into it.
 _NONE_OBSERVED: Final[dict[int, int]] = {}
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
@@ -123,7 +123,7 @@ class Connection:
     first_ns: int | None = None
     last_ns: int | None = None
     progress: list[Progress | None] = field(default_factory=lambda: [None, None])
-    negotiated: Sequence[Negotiated] = _NEITHER_KNOWN
+    negotiated: Sequence[Negotiated] = NEITHER_KNOWN
     mtu_observed: dict[int, int] = field(default_factory=lambda: _NONE_OBSERVED)
     largest_payload: int = 0
     missed: Sequence[Event] = ()
@@ -269,7 +269,7 @@ def connected(
     connection.paired_surely = True
     # What does not start as zero or None.
     connection.progress = [None, None]
-    connection.negotiated = _NEITHER_KNOWN
+    connection.negotiated = NEITHER_KNOWN
     connection.mtu_observed = _NONE_OBSERVED
     connection.missed = connection.unfilled = connection.jumps = connection.stray_events = ()
     connection.bad_icrc = connection.copied_acks = connection.short_waits = ()

@@ -178,6 +178,15 @@ def test_an_empty_capture(pcaps: Path, tmp_path: Path) -> None:
     assert "empty.pcap: No RoCE v2 packets: nothing to draw. The capture has no frames." in said
 
 
+def test_a_capture_that_is_cut_behind_its_first_request_is_drawn(pcaps: Path, tmp_path: Path) -> None:
+    cut, out = tmp_path / "cut.pcap", tmp_path / "x.svg"
+    cut.write_bytes((pcaps / "ping-write-loss-behind.pcap").read_bytes()[:3000])
+    said = run("plot", cut, "-o", out)[1]
+    assert "nothing between these times" not in said
+    assert "10.9.0.1 QP 0x14" in words_of(out)
+    assert "payload, Gb/s" not in words_of(out)  # one packet has no rate
+
+
 def test_without_matplotlib_it_says_how_to_get_it(pcaps: Path, tmp_path: Path) -> None:
     arguments = ["plot", str(pcaps / "rping-clean.pcap"), "-o", str(tmp_path / "x.png")]
     program = "import sys; sys.modules['matplotlib'] = None\nfrom rocekit.cli import main\nmain()"

@@ -15,11 +15,13 @@ Everything loads when it is first used: ``import rocekit`` itself costs nothing.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from rocekit import _compiled
 
+TYPE_CHECKING = False  # to import typing takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from rocekit.analysis import Analysis, analyze
     from rocekit.errors import CaptureError, JournalError, RocekitError, ScenarioError, VerbsError
     from rocekit.explanation.packets import packet_stories
@@ -81,10 +83,12 @@ _HOMES = {
 #: Modules for users: Scapy's layers, captures as frames, decoding, scenarios.
 _FACES = ("capture", "decode", "inject", "layers")
 
-COMPILED = _compiled.choose(_compiled.PACKAGE)
+_CHOICE = _compiled.choice(_compiled.PACKAGE)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "COMPILED":
+        return _CHOICE.choose()
     if name in _FACES:
         return importlib.import_module(f"rocekit.{name}")
     if name not in __all__:

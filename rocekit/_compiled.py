@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from importlib.machinery import EXTENSION_SUFFIXES
 
+TYPE_CHECKING = False  # to import typing or pathlib takes longer than a short command
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Final
 
 #: The modules, each behind those whose types it uses.
 MODULES: Final = (
@@ -50,55 +51,87 @@ MODULES: Final = (
 #: The loop over packets that verifies their ICRCs, written in C.
 ICRCS: Final = "packets._icrcs"
 
-PACKAGE: Final = Path(__file__).resolve().parent
+PACKAGE: Final = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
 
 COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "declined"
 
 
-def state(folder: Path) -> str:
+def state(folder: str | os.PathLike[str]) -> str:
     """The state of the twins in ``folder``: ``compiled``, ``missing``, ``outdated`` or ``declined``."""
     twins = {name: twin for name in MODULES if (twin := _twin(folder, name)) is not None}
     if len(twins) < len(MODULES):
         return MISSING
     if os.environ.get("ROCEKIT_COMPILED") == "0":
         return DECLINED
-    if any(_older(folder, name, twin, ("py", "pxd")) for name, twin in twins.items()):
+    if _is_source(folder) and any(_older(folder, name, twin, ("py", "pxd")) for name, twin in twins.items()):
         return OUTDATED
     return COMPILED
 
 
-def icrcs_state(folder: Path) -> str:
+def icrcs_state(folder: str | os.PathLike[str]) -> str:
     """The state of the C module ``ICRCS``, which does not depend on the others."""
     twin = _twin(folder, ICRCS)
     if twin is None:
         return MISSING
     if os.environ.get("ROCEKIT_COMPILED") == "0":
         return DECLINED
-    return OUTDATED if _older(folder, ICRCS, twin, ("c",)) else COMPILED
+    return OUTDATED if _is_source(folder) and _older(folder, ICRCS, twin, ("c",)) else COMPILED
 
 
-def _older(folder: Path, name: str, twin: Path, kinds: Sequence[str]) -> bool:
-    """Whether a twin is older than its sources; never in an installed package, whose times mean nothing."""
-    if not (folder.parent / "pyproject.toml").exists():
-        return False
-    made = twin.stat().st_mtime
-    return any(_path(folder, name, f".{kind}").stat().st_mtime > made for kind in kinds)
+def _is_source(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder is of a tree of sources; the times of an installed package mean nothing."""
+    return os.path.exists(os.path.join(os.path.dirname(folder), "pyproject.toml"))  # noqa: PTH110, PTH118, PTH120
 
 
-def _path(folder: Path, name: str, suffix: str) -> Path:
+def _older(folder: str | os.PathLike[str], name: str, twin: str, kinds: Sequence[str]) -> bool:
+    """Whether a twin is older than its sources."""
+    made = os.stat(twin).st_mtime  # noqa: PTH116
+    return any(os.stat(_path(folder, name, f".{kind}")).st_mtime > made for kind in kinds)  # noqa: PTH116
+
+
+def _path(folder: str | os.PathLike[str], name: str, suffix: str) -> str:
     """A file of module ``name`` of the package in ``folder``."""
-    return folder.joinpath(*name.split(".")).with_suffix(suffix)
+    return f"{os.fspath(folder)}/{name.replace('.', '/')}{suffix}"
 
 
-def _twin(folder: Path, name: str) -> Path | None:
+def _twin(folder: str | os.PathLike[str], name: str) -> str | None:
     paths = (_path(folder, name, suffix) for suffix in EXTENSION_SUFFIXES)
-    return next((path for path in paths if path.exists()), None)
+    return next((path for path in paths if os.path.exists(path)), None)  # noqa: PTH110
+
+
+class ChoiceAtFirst:
+    """Decides whether the modules of ``folder`` run compiled when the first of them is imported.
+
+    Before, nothing is looked at: most commands that are over soon need none of them.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = folder
+        self._names = {f"rocekit.{name}" for name in MODULES}
+        self._plain: _Plain | None = None
+        self.found: str | None = None
+
+    def choose(self) -> str:
+        """Have Python import twins, or sources, for all modules; returns ``state``."""
+        if self.found is None:
+            self.found = state(self._folder)
+            if self.found != COMPILED and any(_twin(self._folder, name) for name in MODULES):
+                self._plain = _Plain(self._folder)
+        return self.found
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self._names:
+            return None
+        self.choose()
+        return None if self._plain is None else self._plain.find_spec(name, path, target)
 
 
 class _Plain:
     """Has Python import the modules' sources instead of their compiled twins."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._paths = {f"rocekit.{name}": _path(folder, name, ".py") for name in MODULES}
 
     def find_spec(
@@ -112,9 +145,8 @@ class _Plain:
         return spec_from_file_location(name, source)
 
 
-def choose(folder: Path) -> str:
-    """Import twins, or sources, for all modules of the package in ``folder``; returns ``state``."""
-    found = state(folder)
-    if found != COMPILED and any(_twin(folder, name) for name in MODULES):
-        sys.meta_path.insert(0, _Plain(folder))
-    return found
+def choice(folder: str | os.PathLike[str]) -> ChoiceAtFirst:
+    """Have the modules of the package in ``folder`` imported compiled or plain: all of them one way."""
+    chooser = ChoiceAtFirst(folder)
+    sys.meta_path.insert(0, chooser)
+    return chooser

@@ -24,7 +24,7 @@ _DEBUG: Final = "rocekit.debug"
 """Whether --debug was given, in the context's ``meta``."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Without a file name these errors are of standard output: writers of files name them."""
-_ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/sandbox.py"})
+_ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/command_line.py", "commands/sandbox.py"})
 """Modules that every error has come through."""
 _LOST_S: Final = 0.5
 """How long after a signal its exception is looked for."""

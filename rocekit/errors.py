@@ -6,13 +6,17 @@ counted, or a finding names its frame.
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
-from typing import Final
+
+TYPE_CHECKING = False  # to import typing or pathlib takes longer than all of this
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Final
 
 #: Where the Debian package has rocekit and the packages that it needs.
-_DEBIAN: Final = Path("/usr/lib/rocekit")
-_HERE: Final = Path(__file__).resolve().parents[1]
+_DEBIAN: Final = "/usr/lib/rocekit"
+_HERE: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120
 
 
 class RocekitError(Exception):
@@ -24,10 +28,10 @@ def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
     return RocekitError(f"{what} {package}: {installing(extra)}")
 
 
-def installing(*extras: str, folder: Path = _HERE, python: str | Path = sys.executable) -> str:
+def installing(*extras: str, folder: str | Path = _HERE, python: str | Path = sys.executable) -> str:
     """The command that adds what extras need; ``folder`` is where the package lies."""
     pip = f"{python} -m pip install"
-    if folder != _DEBIAN:
+    if str(folder) != _DEBIAN:
         return f"{pip} 'rocekit[{','.join(extras)}]'"
     # The Debian package: pip does not know rocekit there, and leaves the system's own packages alone.
     from importlib.metadata import requires

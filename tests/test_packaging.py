@@ -14,6 +14,7 @@ import pytest
 from amount import needs_more
 from places import ROOT
 
+from rocekit._version import VERSION
 from rocekit.errors import installing
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -34,7 +35,8 @@ def run(*command: object, cwd: Path = ROOT, **env: str) -> str:
 
 
 def test_the_version_is_the_same_in_every_place_that_says_it() -> None:
-    version = PROJECT["project"]["version"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "rocekit._version.VERSION"}
+    version = VERSION
     assert version == "0.2.0"
     assert f"rocekit ({version})" in (ROOT / "debian" / "changelog").read_text()
 

@@ -35,8 +35,8 @@ ORDER = (
 )
 #: For users only: they import what they show, and no module imports them.
 FACES = frozenset({"capture", "decode", "layers", "inject", "pytest_plugin"})
-#: What every module may import: whether the package runs compiled, and the stand-in for Cython.
-FOR_ALL = frozenset({"_compiled", "_cython"})
+#: What every module may import: whether the package runs compiled, the stand-in for Cython, the version.
+FOR_ALL = frozenset({"_compiled", "_cython", "_version"})
 #: The package itself and ``python -m rocekit`` import from anywhere.
 ENTRANCES = frozenset({"", "__main__"})
 

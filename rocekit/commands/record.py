@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,19 +14,18 @@ import click
 from rocekit.commands.numbers import Number
 from rocekit.commands.options import JOURNAL, PCAPNG
 from rocekit.errors import RocekitError
+from rocekit.files import JOURNAL_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocekit.journal.rotating import FileLimits
-    from rocekit.machine.counters import CounterSnapshot
+    from rocekit.machine.counter_files import FolderRead
+    from rocekit.machine.counters import CounterPlace, CounterSnapshot
     from rocekit.record.capture import PacketCapture
     from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
     from rocekit.record.selection import RecordFilter
-
-JOURNAL_SUFFIX = ".journal.jsonl"
-"""As in ``rocekit.files.capture_names``; an import here would delay the program."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -182,9 +179,10 @@ def command(
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
     limits = _limits(rotate, keep)
     choice = _choice(qps, opcodes, every, errors, summary)
-    from rocekit.files.outputs import check_apart, check_output
+    from rocekit.record.early import begun as begun_early
     from rocekit.record.rank import find_rank
 
+    begun = begun_early()
     rank = find_rank(os.environ)
     if rank is not None:
         write = write and rank.name(write)
@@ -195,32 +193,36 @@ def command(
 
         target = RunningProgram(attach)
     name = command_line[0] if target is None else target.exe
-    output = output or default_output(name, write, rank)
-    check_apart(write, output)
-    program = shutil.which(name)
-    for path in filter(None, (write, output)):
-        if program is not None and path.exists() and path.samefile(program):
-            raise RocekitError(f"{path}: this is the program: name another file")
-        check_output(path, command_line[1:])  # a script, a file to read
-    from rocekit.commands.sandbox import give_up_root
+    if begun is not None:
+        output = begun.output
+    else:
+        output = output or default_output(name, write, rank)
+        _check_outputs(name, command_line[1:], write, output)
     from rocekit.record import JournalRecorder, ProgramError, ProgramRecorder, find_program, holding_signals
-    from rocekit.record.build import interposer
+    from rocekit.record.start import NICER
 
     try:
-        if target is None:
-            find_program(name)
-        library = interposer()
+        if begun is not None:
+            library = begun.library
+        else:
+            from rocekit.record.build import interposer
+
+            if target is None:
+                find_program(name)
+            library = interposer()
         if nccl:
             _load_profiler(output)
         with ExitStack() as undo:
             # Before NumPy starts threads, which would take signals meant for the program.
-            with holding_signals() as mask:
+            with holding_signals(None if begun is None else begun.mask) as mask:
                 capture = None
                 if interface is not None:
                     from rocekit.record.capture import PacketCapture
 
                     packets = write
                     if packets is None:
+                        from tempfile import TemporaryDirectory
+
                         folder = undo.enter_context(TemporaryDirectory(prefix="rocekit-record-"))
                         packets = Path(folder) / "packets.pcapng"
                     capture = PacketCapture(interface, packets)
@@ -232,17 +234,17 @@ def command(
                 options: dict[str, Any] = {
                     "slots": 1 << (ring_size - 1).bit_length(),
                     "redact": redact,
-                    "nicer": 5,
+                    "nicer": NICER,
                     "capture": capture,
                     "kernel_cm": kernel_cm,
-                    "counters": _counters(interface, capture) if counters else None,
+                    "counters": CountersAround(interface, capture) if counters else None,
                     "rank": None if rank is None else rank.number,
                     "limits": limits,
                     "choice": choice,
                 }
                 recorder: JournalRecorder
                 if target is None:
-                    options |= {"mask": mask, "children": follow_children}
+                    options |= {"mask": mask, "children": follow_children, "begun": begun}
                     recorder = ProgramRecorder(command_line, output, library, **options)
                 else:
                     from rocekit.record.attach.attached_recorder import AttachedRecorder
@@ -262,6 +264,10 @@ def command(
                     # What was made for a while is taken away at the end, also by another user.
                     if write is None:
                         _give_to_caller(capture.path.parent, capture.path)
+                    from tempfile import gettempdir
+
+                    from rocekit.commands.sandbox import give_up_root
+
                     made = [] if write is not None else [str(capture.path.parent), gettempdir()]
                     give_up_root([capture.path, result.journal], made)
                     try:
@@ -356,35 +362,50 @@ def _tell_collectives(output: Path) -> None:
         click.secho(f"record: {words}", err=True, fg="yellow")
 
 
-def _counters(interface: str | None, capture: PacketCapture | None) -> Callable[[], list[CounterSnapshot]]:
+class CountersAround:
     """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself."""
-    from rocekit.machine.counters import CounterReader, RunningCapture
 
-    running = None
-    if interface is not None and capture is not None:
-        running = RunningCapture(interface, capture.path.name)
-    # Asking tc and ethtool takes longer than reading files: only where packets are captured.
-    reader = CounterReader(programs=interface is not None)
+    def __init__(self, interface: str | None, capture: PacketCapture | None) -> None:
+        self._interface, self._capture = interface, capture
+        self._places: list[CounterPlace] = []
 
-    def take() -> list[CounterSnapshot]:
-        places = reader.rdma_places() if interface is None else reader.places([interface])
-        return [reader.snapshot(place, running) for place in places]
+    def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]:
+        """The counters now, or as they were read ``before``."""
+        from rocekit.machine.counters import CounterReader, RunningCapture
 
-    return take
+        running = None
+        if self._interface is not None and self._capture is not None:
+            running = RunningCapture(self._interface, self._capture.path.name)
+        # Asking tc and ethtool takes longer than reading files: only where packets are captured.
+        reader = CounterReader(programs=self._interface is not None)
+        if not self._places:  # to find them takes longer than to read them
+            named = None if self._interface is None else [self._interface]
+            self._places = reader.rdma_places() if named is None else reader.places(named)
+        if before is None:
+            return [reader.snapshot(place, running) for place in self._places]
+        return reader.snapshots_of(self._places, before)
 
 
 def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
     """Beside the capture, where analyze finds it; else a new file in the current folder, of this rank."""
     if write is not None:
         return write.with_suffix("").with_name(write.with_suffix("").name + JOURNAL_SUFFIX)
-    stem = Path(program).name
-    number = 1
-    while True:
-        path = Path(f"{stem}{'' if number == 1 else f'-{number}'}{JOURNAL_SUFFIX}")
-        path = path if rank is None else rank.name(path)
-        if not path.exists():
-            return path
-        number += 1
+    from rocekit.record.rank import default_journal
+
+    return default_journal(program, rank)
+
+
+def _check_outputs(name: str, inputs: tuple[str, ...], write: Path | None, output: Path) -> None:
+    """Check that what is written is neither the program nor a file that it may read."""
+    from rocekit.files.outputs import check_apart, check_output
+    from rocekit.record.program import which
+
+    check_apart(write, output)
+    program = which(name)
+    for path in filter(None, (write, output)):
+        if program is not None and path.exists() and path.samefile(program):
+            raise RocekitError(f"{path}: this is the program: name another file")
+        check_output(path, inputs)  # a script, a file to read
 
 
 def tell(result: Recording) -> None:

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rocekit import files
+
 #: In the order in which ``stem`` removes them.
 CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
-JOURNAL_SUFFIX: Final = ".journal.jsonl"
+JOURNAL_SUFFIX: Final = files.JOURNAL_SUFFIX
 
 _SUFFIX: Final = r"(?P<suffix>\.(?:pcapng|pcap|cap))(?P<count>\d*)(?P<packed>\.(?:gz|zst))?"
 _CAPTURE: Final = re.compile(r"(?P<name>.+?)" + _SUFFIX, re.IGNORECASE)

@@ -17,6 +17,9 @@ class GrowingFile:
     replaced at the end; until then what is written is in ``x.partial-….pcapng`` beside it, and stays there if
     the disk is full or the process is killed. A file to which nothing could be written is removed.
 
+    Args:
+        opened: the file, if it was made before.
+
     Attributes:
         file: open for writing bytes.
 
@@ -24,10 +27,10 @@ class GrowingFile:
         CaptureError: it cannot be made, and from :meth:`close`, written.
     """
 
-    def __init__(self, out: str | Path) -> None:
+    def __init__(self, out: str | Path, opened: NewFile | None = None) -> None:
         self._name = str(out)
         try:
-            self._new = NewFile(out, growing=True)
+            self._new = opened or NewFile(out, growing=True)
         except OSError as error:
             raise not_written(error, out) from None
         self.file = self._new.file

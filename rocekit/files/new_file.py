@@ -11,9 +11,12 @@ import contextlib
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, Final
 
 from rocekit.errors import RocekitError
+
+TYPE_CHECKING = False  # `rocekit record` waits for this module: to import typing takes as long as all of it
+if TYPE_CHECKING:
+    from typing import BinaryIO, Final
 
 _HIDDEN: Final = ".rocekit-"
 """How temporary names begin."""

@@ -8,9 +8,13 @@ used, unknown keys are kept. The writer is strict: an unknown event or key is a 
 
 from __future__ import annotations
 
-from rocekit.journal.reading import read_journal
-from rocekit.journal.records import Journal, JournalEvent, Problem, merge, parse_event
-from rocekit.journal.writing import JournalWriter
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocekit.journal.reading import read_journal
+    from rocekit.journal.records import Journal, JournalEvent, Problem, merge, parse_event
+    from rocekit.journal.writing import JournalWriter
 
 __all__ = [
     "Journal",
@@ -21,3 +25,12 @@ __all__ = [
     "parse_event",
     "read_journal",
 ]
+
+_HOMES = {"read_journal": "reading", "JournalWriter": "writing"}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when it is used: who only writes one does not need what reads it.
+    if name not in __all__:
+        raise AttributeError(f"module 'rocekit.journal' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rocekit.journal.{_HOMES.get(name, 'records')}"), name)

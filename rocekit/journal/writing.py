@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gzip
 import io
 import json
 import os
@@ -15,13 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rocekit.errors import CaptureError, JournalError
 from rocekit.files.growing import GrowingFile
-from rocekit.files.outputs import Together
-from rocekit.journal.records import JournalEvent
 from rocekit.journal.schema import CLOCK, COMMON, SCHEMA, check
+
+if TYPE_CHECKING:
+    from rocekit.files.new_file import NewFile
+    from rocekit.files.outputs import Together
+    from rocekit.journal.records import JournalEvent
 
 
 def event_line(host: str, pid: int, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +57,7 @@ class JournalWriter:
         file: a path (``.gz`` is compressed; an existing file is replaced when this is closed, see
             :class:`~rocekit.files.growing.GrowingFile`) or a text file, which stays open.
         append: write behind what the file has.
+        opened: the file, if it was made before this.
         host, pid: written in every line; by default this machine's name and this process.
 
     Raises:
@@ -68,6 +71,7 @@ class JournalWriter:
         host: str | None = None,
         pid: int | None = None,
         append: bool = False,
+        opened: NewFile | None = None,
     ) -> None:
         self.host = socket.gethostname() if host is None else host
         self.pid = os.getpid() if pid is None else pid
@@ -81,20 +85,21 @@ class JournalWriter:
             self._name: str | Path = file
             try:
                 self._raw = (
-                    self._open_behind(Path(file)) if append and Path(file).is_file() else self._new(file)
+                    self._open_behind(Path(file))
+                    if append and Path(file).is_file()
+                    else self._new(file, opened)
                 )
             except OSError as error:
                 raise self._failed(error) from None
             gz = str(file).endswith(".gz")
-            packed = gzip.GzipFile(fileobj=self._raw, mode="wb") if gz else self._raw
-            self._file = io.TextIOWrapper(packed, encoding="utf-8")
+            self._file = io.TextIOWrapper(_packed(self._raw) if gz else self._raw, encoding="utf-8")
         else:
             self._name = str(getattr(file, "name", "journal"))
             self._file = file
 
-    def _new(self, file: str | Path) -> IO[bytes]:
+    def _new(self, file: str | Path, opened: NewFile | None) -> IO[bytes]:
         try:
-            self._growing = GrowingFile(file)
+            self._growing = GrowingFile(file, opened)
         except CaptureError as error:
             raise self._of_growing(error) from None
         return self._growing.file
@@ -220,6 +225,12 @@ class JournalWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _packed(raw: IO[bytes]) -> IO[bytes]:
+    import gzip
+
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="wb"))
 
 
 @contextmanager

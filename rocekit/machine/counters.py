@@ -10,26 +10,23 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocekit.errors import RocekitError, VerbsError
+from rocekit.machine import counter_files
+from rocekit.machine.counter_files import FolderRead
 from rocekit.machine.devices import DevicePort, RdmaDevice, devices
-from rocekit.machine.ethtool_counters import ethtool_counts, pause_counts
-from rocekit.machine.iproute import addresses, link_counts
-from rocekit.machine.tc_counters import tc_counts
 
-SYSFS_RDMA: Final = Path("/sys/class/infiniband")
-SYSFS_NET: Final = Path("/sys/class/net")
+SYSFS_RDMA: Final = Path(counter_files.SYSFS_RDMA)
+SYSFS_NET: Final = Path(counter_files.SYSFS_NET)
 
 #: The groups of counters, in the order in which they are read and shown.
 GROUPS: Final = ("hw_counters", "device_counters", "port_counters", "link", "tc", "ethtool", "pause")
 #: How old the kernel's copy of hw_counters may be (RDMA_HW_STATS_DEFAULT_LIFESPAN).
 LIFESPAN_NS: Final = 10_000_000
-#: A setting, and not a counter, in the folder of the counters.
-_SETTING: Final = "lifespan"
 
 Counts = Mapping[str, int]
 
@@ -174,31 +171,39 @@ class CounterReader:
         return named
 
     def _addresses(self, interface: str) -> tuple[str, ...]:
-        return tuple(str(ipaddress.ip_address(a)) for a in addresses(interface)) if self.programs else ()
+        if not self.programs:
+            return ()
+        from rocekit.machine.iproute import addresses
 
-    def snapshot(self, place: CounterPlace, capture: RunningCapture | None = None) -> CounterSnapshot:
+        return tuple(str(ipaddress.ip_address(a)) for a in addresses(interface))
+
+    def snapshot(
+        self,
+        place: CounterPlace,
+        capture: RunningCapture | None = None,
+        read: Callable[[str], FolderRead] = FolderRead,
+    ) -> CounterSnapshot:
         """Read all counters of a place. What cannot be read is left out; nothing is raised.
 
         Args:
             capture: one that is running.
+            read: gives what a folder has; what was read before, for example.
         """
         counts: dict[str, Counts] = {}
         left_out: list[str] = []
-        time_ns, started = time.time_ns(), time.monotonic_ns()
+        folder = self.rdma / str(place.device)
+        port = folder / "ports" / str(place.port)
+        time_ns, took_ns = time.time_ns(), 0
         if place.device is not None:
-            folder = self.rdma / place.device
-            port = folder / "ports" / str(place.port)
-            counts["hw_counters"] = _folder(port / "hw_counters")
-            took_ns = time.monotonic_ns() - started
-            counts["device_counters"] = _folder(folder / "hw_counters")
-            counts["port_counters"] = _folder(port / "counters")
-        else:
-            took_ns = 0
+            first = read(str(port / "hw_counters"))
+            counts["hw_counters"], time_ns, took_ns = first.counts, first.time_ns, first.took_ns
+            counts["device_counters"] = read(str(folder / "hw_counters")).counts
+            counts["port_counters"] = read(str(port / "counters")).counts
         if place.interface is not None:
             if self.programs:
                 self._ask(place.interface, counts, left_out)
             else:
-                counts["link"] = _folder(self.net / place.interface / "statistics")
+                counts["link"] = read(str(self.net / place.interface / "statistics")).counts
         return CounterSnapshot(
             socket.gethostname(),
             place,
@@ -210,8 +215,22 @@ class CounterReader:
             None if capture is None else capture.file,
         )
 
+    def snapshots_of(
+        self, places: Sequence[CounterPlace], read: Callable[[str], FolderRead | None]
+    ) -> list[CounterSnapshot]:
+        """Snapshots from what was read of folders before; a place of which nothing was read has none."""
+        nothing = FolderRead("")
+        known = [
+            p for p in places if read(str(self.rdma / str(p.device) / "ports" / str(p.port) / "hw_counters"))
+        ]
+        return [self.snapshot(place, read=lambda folder: read(folder) or nothing) for place in known]
+
     @staticmethod
     def _ask(interface: str, counts: dict[str, Counts], left_out: list[str]) -> None:
+        from rocekit.machine.ethtool_counters import ethtool_counts, pause_counts
+        from rocekit.machine.iproute import link_counts
+        from rocekit.machine.tc_counters import tc_counts
+
         counts["link"] = link_counts(interface)
         for group, read in (("tc", tc_counts), ("ethtool", ethtool_counts), ("pause", pause_counts)):
             found, why = read(interface)
@@ -226,20 +245,6 @@ class CounterReader:
 
 def _is_pause(name: str) -> bool:
     return "pause" in name or "pfc" in name
-
-
-def _folder(folder: Path) -> dict[str, int]:
-    """The numbers in a folder's files, by name."""
-    try:
-        files = sorted(folder.iterdir())
-    except OSError:
-        return {}
-    found = {}
-    for path in files:
-        value = _text(path)
-        if path.name != _SETTING and value.isdecimal():
-            found[path.name] = int(value)
-    return found
 
 
 def _text(path: Path) -> str:

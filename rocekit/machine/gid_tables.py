@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
-def filled_entries(gids: Path) -> list[tuple[int, str]]:
+def filled_entries(gids: Path, pause: Callable[[], None] = lambda: None) -> list[tuple[int, str]]:
     """(index, 128 bits in sysfs' notation) of the entries that hold a GID, in order.
 
     A table has 256 or 1,024 entries, and a filled one may follow empty ones, so all are read. Each is read
@@ -15,6 +16,7 @@ def filled_entries(gids: Path) -> list[tuple[int, str]]:
 
     Args:
         gids: the port's folder "gids".
+        pause: called between two entries.
 
     Raises:
         OSError: there is no such folder, or it is just going away.
@@ -24,6 +26,7 @@ def filled_entries(gids: Path) -> list[tuple[int, str]]:
     folder = os.open(gids, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for name in sorted((entry.name for entry in gids.iterdir()), key=int):
+            pause()
             value = _read(folder, name)
             if value.strip(b"0:\n"):
                 found.append((int(name), value.decode("ascii", "replace").strip()))

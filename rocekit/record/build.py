@@ -13,7 +13,6 @@ import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -22,18 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from rocekit.errors import RocekitError
-from rocekit.record.interposer_sources import MARK, SOURCES, sources_digest
+from rocekit.record.built import FLAGS, cache_folder, cached, open_to_all, packaged, runs_here, trusted
+from rocekit.record.interposer_sources import SOURCES
 
 HEADERS: Final = {
     "infiniband/verbs.h": "libibverbs-dev",
     "rdma/rdma_cma.h": "librdmacm-dev",
 }
 """The headers that it needs beside the C library's, and their Debian packages."""
-FLAGS: Final = (
-    *("-std=gnu11", "-O2", "-fexceptions", "-fPIC", "-shared", "-fvisibility=hidden"),
-    *("-Wl,-z,now,-z,relro", "-Wl,-z,nodelete"),
-)
-"""A thread that is cancelled in a recorded call unwinds through it (-fexceptions)."""
 NCCL_SOURCES: Final = SOURCES.parent / "nccl"
 _LIMIT_S: Final = 120
 
@@ -52,34 +47,6 @@ class Found:
     can_build: bool = field(default=False)
 
 
-def digest() -> str:
-    """A hash of the sources and the flags: a library built from others is not used."""
-    return hashlib.sha256(" ".join((sources_digest(), *FLAGS)).encode()).hexdigest()[:16]
-
-
-def cache_folder() -> Path:
-    """Where built libraries are kept, by the XDG base directory specification."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "rocekit"
-
-
-def packaged() -> Path | None:
-    """The library in the package, unless it was built from other sources than those beside it.
-
-    It contains the hash of its sources: the times of files that pip unpacked are useless for this.
-    """
-    wanted = f"{MARK}{sources_digest()}".encode()
-    for path in sorted(SOURCES.parent.glob("_interposer*.so")):
-        if wanted in path.read_bytes():
-            return path
-    return None
-
-
-def cached() -> Path:
-    """Where the library of these sources is or will be, on this machine."""
-    return cache_folder() / f"interposer-{digest()}-{platform.machine()}.so"
-
-
 def fallback() -> Path:
     """Where the library goes if the cache cannot be written, as in a container: until the next boot.
 
@@ -88,26 +55,16 @@ def fallback() -> Path:
     return Path(tempfile.gettempdir()) / f"rocekit-{os.geteuid()}" / cached().name
 
 
-def _trusted(path: Path) -> bool:
-    """Whether it exists, and it and its folder belong to this user: programs will run its code."""
-    try:
-        found, folder = path.lstat(), path.parent.stat()
-    except OSError:
-        return False
-    owners = {found.st_uid, folder.st_uid}
-    return stat.S_ISREG(found.st_mode) and owners <= {0, os.geteuid()} and not folder.st_mode & stat.S_IWOTH
-
-
 def _for_everybody(path: Path) -> Path:
     """The library where a program can load it that root starts and that is somebody else by then: setpriv.
 
     Root's own cache is hidden from others as a rule. Where no copy can be put, it is the path itself.
     """
-    if os.geteuid() != 0 or _open_to_all(path):
+    if os.geteuid() != 0 or open_to_all(path):
         return path
     copy = fallback()
     try:
-        if not _trusted(copy):
+        if not trusted(copy):
             _own_folder(copy.parent)
             with tempfile.TemporaryDirectory(dir=copy.parent, prefix="copy-") as folder:
                 made = Path(folder) / copy.name
@@ -118,14 +75,7 @@ def _for_everybody(path: Path) -> Path:
         may_run = not os.statvfs(copy).f_flag & os.ST_NOEXEC
     except OSError:
         return path
-    return copy if may_run and _open_to_all(copy) else path
-
-
-def _open_to_all(path: Path) -> bool:
-    """Whether everybody may read a file, by the modes of it and of the folders above."""
-    return bool(path.stat().st_mode & stat.S_IROTH) and all(
-        folder.stat().st_mode & stat.S_IXOTH for folder in path.absolute().parents
-    )
+    return copy if may_run and open_to_all(copy) else path
 
 
 def _own_folder(path: Path) -> None:
@@ -144,10 +94,10 @@ def compiler() -> str | None:
 
 def look() -> Found:
     """Where the library is, without building it."""
-    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+    if not runs_here():
         return Found(None, "recording programs needs Linux and glibc")
     for path in (packaged(), cached(), fallback()):
-        if path is not None and _trusted(path):
+        if path is not None and trusted(path):
             return Found(path)
     cc = compiler()
     if cc is None:
@@ -250,7 +200,7 @@ def nccl_profiler() -> Path:
     name = f"librocekit-nccl-{hashed.hexdigest()[:16]}-{platform.machine()}.so"
     obstacles = []
     for path in (cache_folder() / name, fallback().parent / name):
-        if _trusted(path):
+        if trusted(path):
             return path
     for path in (cache_folder() / name, fallback().parent / name):
         try:

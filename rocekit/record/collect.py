@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
+from rocekit.machine.processors import SpareProcessors
 from rocekit.record import ring as record_ring
-from rocekit.record.chosen_lines import ChosenLines
 from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
-from rocekit.record.process import Process, alive, pid_namespace, running_with
+from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
 from rocekit.record.ring import LossCounts, RingFile, records
 from rocekit.record.selection import ALL, RecordFilter
@@ -46,8 +46,8 @@ _HURRIED_S: Final = 0.02
 """The same where there is more to be done than can wait."""
 _ONE_IN: Final = 100
 """Making lines takes one part in so many of the time while the program writes."""
-
-
+_ONE_IN_SPARE: Final = 3
+"""The same while there is a processor that nobody else wants."""
 _GIDS_S: Final = 30.0
 """How long a program's end waits for the addresses of its devices."""
 _SLICE_S: Final = 0.2
@@ -76,6 +76,7 @@ class Rings:
 
     Attributes:
         pause_s: how long after a tick the next one is due, in seconds.
+        spare: whether what is done now takes no time from the program: it is quiet, or a processor is free.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Rings:
         self._fullest = 0.0
         self._write_next_ns = self._taken_ns + TAKE_NS
         self.pause_s = LEAST_PAUSE_S
+        self.spare = False
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
         self._taken: deque[_Taken] = deque()
@@ -109,6 +111,7 @@ class Rings:
         self._backlog = 0
         self._count = 0
         self._finishing = self._stopped = False
+        self._processors = SpareProcessors()
         self._began_ns = self._last_ns = time.time_ns()
 
     # ------------------------------------------------------------------ taking
@@ -214,6 +217,8 @@ class Rings:
 
     def _lines_for(self, process: Process) -> JournalLines:
         if self._choice:
+            from rocekit.record.chosen_lines import ChosenLines
+
             return ChosenLines(self._choice, process, self._redaction, gids=self._gids.of)
         return JournalLines(process, self._redaction, gids=self._gids.of)
 
@@ -393,6 +398,8 @@ class Rings:
             self.collect()
             self._fullest = 0.0
         quiet = not fullest and now - self._wrote_ns >= QUIET_NS
+        self.spare = quiet or (bool(self._backlog) and bool(self._processors))
+        self._gids.give_way(not self.spare and self._backlog <= _HURRY)
         if self._backlog > _HURRY:
             # Soon back to the rings: they must not become full meanwhile.
             self.write(for_s=_HURRIED_S)
@@ -400,7 +407,10 @@ class Rings:
         elif self._backlog and (quiet or now >= self._write_next_ns):
             began = time.monotonic_ns()
             self.write(for_s=_SHARE_S)
-            self._write_next_ns = began + _ONE_IN * (time.monotonic_ns() - began)
+            one_in = _ONE_IN_SPARE if self.spare else _ONE_IN
+            self._write_next_ns = began + one_in * (time.monotonic_ns() - began)
+            if self.spare:
+                self.pause_s = LEAST_PAUSE_S
         elif not taking:
             return False
         return True
@@ -439,6 +449,7 @@ class Rings:
             self._log_going_on()
         self._writer.write_lines(self.left_out())
         self._writer.flush()
+        self._processors.close()
         for file, _ in self._files.values():
             file.close()
 
@@ -476,19 +487,13 @@ class Rings:
 
     def _log_going_on(self) -> None:
         """Name the processes that still run."""
-        ours = pid_namespace()
-        pids = {file.pid for file, _ in self._files.values() if file.pid_namespace in (0, ours)}
-        going_on = {pid for pid in pids if alive(pid)}
-        for folder in self._folders[:1]:
-            going_on.update(running_with(f"ROCEKIT_RECORD_FOLDER={folder}"))
-        for pid in sorted(going_on):
+        files = [(file.pid, file.pid_namespace) for file, _ in self._files.values()]
+        pids, elsewhere = going_on(files, self._folders[0])
+        for pid in pids:
             self._result.going_on.append(pid)
             self._log("not_recorded", pid, what="what this process did after the recorded program's end")
-        for file, _ in self._files.values():
-            if file.pid_namespace not in (0, ours):
-                what = (
-                    f"process {file.pid} of another PID namespace: whether it went on after the recorded "
-                    "program's end is not known"
-                )
-                self._result.not_recorded.append(what)
-                self._log("not_recorded", file.pid, what=what)
+        for pid in elsewhere:
+            where = f"process {pid} of another PID namespace"
+            what = f"{where}: whether it went on after the recorded program's end is not known"
+            self._result.not_recorded.append(what)
+            self._log("not_recorded", pid, what=what)

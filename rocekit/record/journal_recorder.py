@@ -3,93 +3,32 @@
 from __future__ import annotations
 
 import gc
-import os
-import shutil
-import signal
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocekit.errors import RocekitError
-from rocekit.journal import JournalWriter
-from rocekit.journal.counters import write_snapshots
-from rocekit.journal.rotating import FileLimits, RotatingJournal
+from rocekit.journal.writing import JournalWriter
 from rocekit.record.collect import Rings
-from rocekit.record.process import alive
 from rocekit.record.recording import Recording
 from rocekit.record.selection import ALL, RecordFilter
+from rocekit.record.start import DEFAULT_RINGS, DEFAULT_SLOTS, give_way, remove_folder
 
 if TYPE_CHECKING:
+    from rocekit.files.new_file import NewFile
+    from rocekit.journal.rotating import FileLimits, RotatingJournal
+    from rocekit.machine.counter_files import FolderRead
     from rocekit.machine.counters import CounterSnapshot
     from rocekit.record.capture import PacketCapture
     from rocekit.record.kernel_cm import KernelCm
 
-DEFAULT_SLOTS: Final = 1 << 15
-"""Slots of a ring: 2 MiB. A work request usually takes two, a receive and a completion one."""
-DEFAULT_RINGS: Final = 8
-PASSED_ON: Final = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGTSTP),
-)
-ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""After the program's end, these end the writing of what is left."""
-HELD: Final = frozenset({*PASSED_ON, signal.SIGCHLD})
-SI_USER_AT_MOST: Final = 0
-"""A signal's si_code: at most 0 if a process sent it, above if the kernel did (sigaction(2))."""
 
+class CountersTaken(Protocol):
+    """Gives snapshots of counters, as they are or as they were read before."""
 
-@contextmanager
-def holding_signals() -> Iterator[set[int]]:
-    """Block the signals that are to be passed on to a program; gives the mask as it was, for the program.
-
-    Threads that are started meanwhile block them too: else one of them would get a signal instead.
-    """
-    before: set[int] = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, HELD)}
-    try:
-        yield before
-    finally:
-        # Signals after the program's end were meant for it, too.
-        while signal.sigtimedwait(HELD, 0) is not None:
-            pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _memory() -> Path:
-    """Where ring files are in memory, if possible."""
-    return Path("/dev/shm") if os.access("/dev/shm", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-
-
-def _folder(base: Path, prefix: str = "rocekit-record-") -> Path:
-    """A folder for ring files; removes leftovers of dead recorders."""
-    for old in base.glob(f"{prefix}*"):
-        try:
-            pid = int(old.name.removeprefix(prefix).split("-")[0])
-            if old.stat().st_uid == os.geteuid() and not alive(pid):
-                shutil.rmtree(old, ignore_errors=True)
-        except (OSError, ValueError, IndexError):
-            continue
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=base))
-    if os.geteuid() == 0:
-        # A program that starts as root may be another user when it opens a device.
-        folder.chmod(0o1733)
-    return folder
-
-
-def ring_folders(journal: Path) -> list[Path]:
-    """Folders for ring files: in memory, and beside the journal for those that find no room there.
-
-    Docker gives a container 64 MiB of /dev/shm, enough for the rings of three processes.
-    """
-    found = [_folder(_memory())]
-    try:
-        found.append(_folder(journal.absolute().parent, ".rocekit-record-"))
-    except OSError:
-        pass
-    return found
+    def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]: ...
 
 
 class JournalRecorder:
@@ -122,7 +61,7 @@ class JournalRecorder:
         nicer: int = 0,
         capture: PacketCapture | None = None,
         kernel_cm: KernelCm | None = None,
-        counters: Callable[[], list[CounterSnapshot]] | None = None,
+        counters: CountersTaken | None = None,
         rank: int | None = None,
         limits: FileLimits | None = None,
         choice: RecordFilter = ALL,
@@ -143,7 +82,7 @@ class JournalRecorder:
 
     def _open_rings(self, folders: list[Path], writer: JournalWriter | RotatingJournal) -> Rings:
         rings = Rings(folders, writer, self.result, self._redaction, choice=self._choice)
-        if isinstance(writer, RotatingJournal):
+        if not isinstance(writer, JournalWriter):
             writer.at_start = rings.left_out
         return rings
 
@@ -161,12 +100,14 @@ class JournalRecorder:
         if self._kernel_cm is not None:
             self._kernel_cm.stop()
         for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
-    def _open_journal(self) -> JournalWriter | RotatingJournal:
+    def _open_journal(self, opened: NewFile | None = None) -> JournalWriter | RotatingJournal:
         host = socket.gethostname()
         if self._limits is None:
-            return JournalWriter(self.result.journal, host=host)
+            return JournalWriter(self.result.journal, host=host, opened=opened)
+        from rocekit.journal.rotating import RotatingJournal
+
         journal = RotatingJournal(self.result.journal, self._limits, host=host)
         self.result.files = journal.files
         return journal
@@ -175,23 +116,27 @@ class JournalRecorder:
         """Let the program go first if processors are few; SCHED_BATCH does not interrupt it on waking."""
         # Loaded objects stay; garbage collection need not look at them.
         gc.freeze()
-        if self._nicer:
-            os.nice(self._nicer)
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        give_way(self._nicer)
 
     @staticmethod
     def _log_recording(writer: JournalWriter | RotatingJournal, pid: int, **fields: Any) -> None:
-        writer.write("recording", pid=pid, mono_ns=time.monotonic_ns(), **fields)
+        writer.write("recording", pid=pid, **{"mono_ns": time.monotonic_ns(), **fields})
 
-    def _log_counters(self, writer: JournalWriter | RotatingJournal) -> None:
+    def _log_counters(
+        self,
+        writer: JournalWriter | RotatingJournal,
+        before: Callable[[str], FolderRead | None] | None = None,
+    ) -> None:
         """Write snapshots of counters. If there are none, the program is recorded all the same."""
         if self._counters is None:
             return
         try:
-            snapshots = self._counters()
+            snapshots = self._counters(before)
         except (RocekitError, OSError, ValueError) as error:
             self.result.not_recorded.append(f"counters: {error}")
             return
+        from rocekit.journal.counters import write_snapshots
+
         write_snapshots(writer, snapshots)
 
     def _start_companions(self) -> None:
@@ -224,12 +169,3 @@ class JournalRecorder:
                 pid=event.pid,
                 **event.fields,
             )
-
-
-def version() -> str:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("rocekit")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

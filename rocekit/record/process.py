@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from rocekit.record.start import alive
 
 
 @dataclass(slots=True)
@@ -75,10 +78,15 @@ def running_with(variable: str) -> list[int]:
     return sorted(found)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in "ZX"
+def going_on(recorded: Iterable[tuple[int, int]], folder: Path) -> tuple[list[int], list[int]]:
+    """Processes that still run, and those of which nobody here can know.
+
+    Args:
+        recorded: their numbers and PID namespaces.
+        folder: of the rings; also who was told of it and opened no device may run.
+    """
+    ours = pid_namespace()
+    known = list(recorded)
+    running = {pid for pid, namespace in known if namespace in (0, ours) and alive(pid)}
+    running.update(running_with(f"ROCEKIT_RECORD_FOLDER={folder}"))
+    return sorted(running), [pid for pid, namespace in known if namespace not in (0, ours)]

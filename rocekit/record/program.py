@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Final
 
 from rocekit.errors import RocekitError
+
+TYPE_CHECKING = False  # what is not needed for it would delay the program
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Final
 
 _PT_INTERP: Final = 3
 """The program header that names the dynamic linker (elf(5))."""
@@ -25,7 +27,7 @@ class ProgramError(RocekitError):
 def is_static(path: str) -> bool:
     """Whether a program is linked statically: then no library can be preloaded into it."""
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:  # noqa: PTH123
             head = file.read(64)
             if head[:5] != b"\x7fELF\x02":
                 return False
@@ -42,16 +44,32 @@ def is_static(path: str) -> bool:
     return _PT_INTERP not in kinds
 
 
+def which(name: str) -> str | None:
+    """The path of a program, as the shell would find it, or None.
+
+    As ``shutil.which``, whose module loads several libraries for archives.
+    """
+    if os.sep in name:
+        return name if _runs(name) else None
+    folders = os.environ.get("PATH", os.confstr("CS_PATH") or os.defpath)
+    paths = (os.path.join(folder, name) for folder in folders.split(os.pathsep))  # noqa: PTH118
+    return next(filter(_runs, paths), None) if folders else None
+
+
+def _runs(path: str) -> bool:
+    return os.access(path, os.X_OK) and not os.path.isdir(path)  # noqa: PTH112
+
+
 def find_program(name: str) -> str:
     """The program's path, as the shell would find it.
 
     Raises:
         ProgramError: there is none, or the file cannot be run.
     """
-    path = shutil.which(name)
+    path = which(name)
     if path is not None:
         return path
-    if os.sep in name and Path(name).exists():
+    if os.sep in name and os.path.exists(name):  # noqa: PTH110
         raise ProgramError(f"{name}: cannot be run", 126)
     raise ProgramError(f"{name}: no such program", 127)
 
@@ -70,9 +88,9 @@ def has_own_privileges(path: str) -> bool:
 def environment(
     caller: Mapping[str, str],
     library: Path,
-    folder: Path,
+    folder: Path | str,
     *,
-    spill: Path | None = None,
+    spill: Path | str | None = None,
     slots: int,
     rings: int,
     children: bool,

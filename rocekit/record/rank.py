@@ -6,13 +6,15 @@ names. Its rank is what tells them apart, and what people call a process of a pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rocekit.errors import RocekitError
-from rocekit.files.capture_names import JOURNAL_SUFFIX
+from rocekit.files import JOURNAL_SUFFIX
+
+TYPE_CHECKING = False  # to import typing would delay the program
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
 
 VARIABLES: Final = (
     "OMPI_COMM_WORLD_RANK",
@@ -27,12 +29,13 @@ _TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
 """torchrun's own variable for the rank, RANK, is too common a name to count alone."""
 
 
-@dataclass(frozen=True, slots=True)
 class Rank:
     """A rank, and the variable that has it."""
 
-    number: int
-    variable: str
+    __slots__ = ("number", "variable")
+
+    def __init__(self, number: int, variable: str) -> None:
+        self.number, self.variable = number, variable
 
     def name(self, path: Path) -> Path:
         """A file of this rank: ``x.journal.jsonl`` becomes ``x.rank-3.journal.jsonl``."""
@@ -63,3 +66,19 @@ def find_rank(variables: Mapping[str, str]) -> Rank | None:
 def _in_batch_script(variables: Mapping[str, str]) -> bool:
     """Whether this is the script of a job, which Slurm calls number 0, too, and and which is no rank."""
     return "SLURM_JOB_ID" in variables and "SLURM_STEP_NUM_TASKS" not in variables
+
+
+def of_rank(path: str | Path, rank: Rank | None) -> Path:
+    """A file of a rank, where there is one."""
+    return Path(path) if rank is None else rank.name(Path(path))
+
+
+def default_journal(program: str, rank: Rank | None) -> Path:
+    """A new file in the current folder, named like the program, of this rank."""
+    stem = Path(program).name
+    number = 1
+    while True:
+        path = of_rank(f"{stem}{'' if number == 1 else f'-{number}'}{JOURNAL_SUFFIX}", rank)
+        if not path.exists():
+            return path
+        number += 1

@@ -8,24 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocekit._version import VERSION
 from rocekit.errors import JournalError
-from rocekit.record.journal_recorder import (
-    ENDING,
-    HELD,
-    SI_USER_AT_MOST,
-    JournalRecorder,
-    holding_signals,
-    ring_folders,
-    version,
-)
+from rocekit.record.journal_recorder import JournalRecorder
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
 from rocekit.record.recording import Recording
+from rocekit.record.start import ENDING, HELD, SI_USER_AT_MOST, holding_signals, ring_folders, spawn
 from rocekit.record.unseen import UnseenProcesses
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
     from rocekit.journal.rotating import RotatingJournal
     from rocekit.record.collect import Rings
+    from rocekit.record.early import Begun
 
 
 class ProgramRecorder(JournalRecorder):
@@ -37,6 +32,7 @@ class ProgramRecorder(JournalRecorder):
         library: the interposer, from ``build``.
         mask: the program's signal mask, from :func:`holding_signals`, if the caller blocks them already.
         children: record also the programs that it starts.
+        begun: the program runs already, and this is what was prepared.
         options: those of :class:`JournalRecorder`.
     """
 
@@ -48,14 +44,18 @@ class ProgramRecorder(JournalRecorder):
         *,
         mask: set[int] | None = None,
         children: bool = True,
+        begun: Begun | None = None,
         **options: Any,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
         super().__init__(journal, library, **options)
         self._command = list(command)
+        self._children, self._mask, self._begun = children, mask, begun
+        if begun is not None:
+            self._program = begun.program
+            return
         self._program = find_program(self._command[0])
-        self._children, self._mask = children, mask
         if has_own_privileges(self._program):
             raise ProgramError(
                 f"{self._program} has privileges of its own (setuid or capabilities), and the system "
@@ -72,17 +72,24 @@ class ProgramRecorder(JournalRecorder):
             JournalError: the journal cannot be written at the start.
             ProgramError: the program cannot be started.
         """
-        folders = ring_folders(self.result.journal)
-        pid = None
+        begun = self._begun
+        if begun is None:
+            folders, pid, opened = list(map(Path, ring_folders(self.result.journal))), None, None
+        else:
+            begun.taken = True
+            folders, pid, opened = list(map(Path, begun.folders)), begun.pid, begun.journal
+            self._nicer = 0  # it is already
         try:
-            with holding_signals() as mask:
+            with holding_signals(self._mask) as mask:
                 try:
-                    with self._open_journal() as writer:
+                    with self._open_journal(opened) as writer:
                         rings = self._open_rings(folders, writer)
-                        self._start_companions()
-                        self._log_counters(writer)
-                        pid = self._spawn(folders, mask if self._mask is None else self._mask)
+                        if begun is None:
+                            self._start_companions()
+                            self._log_counters(writer)
+                            pid = self._spawn(folders, mask)
                         self._give_way()
+                        assert pid is not None
                         self._record(pid, rings, writer)
                 except JournalError as error:
                     if pid is None:
@@ -98,6 +105,8 @@ class ProgramRecorder(JournalRecorder):
     def _record(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
         """The program from its start to its end."""
         about = {"arguments": self._command, "rank": self._rank, "filter": str(self._choice) or None}
+        if self._begun is not None:
+            about |= {"time_ns": self._begun.time_ns, "mono_ns": self._begun.mono_ns}
         self._log_recording(writer, pid, state="started", **about)
         if is_static(self._program):
             what = f"{self._program}: linked statically: no library can be preloaded into it"
@@ -107,14 +116,24 @@ class ProgramRecorder(JournalRecorder):
         # Signals up to now were meant for the program.
         while signal.sigtimedwait(HELD, 0) is not None:
             pass
+        self._log_counters_before(writer)
         rings.finish(lambda: signal.sigtimedwait(ENDING, 0) is not None)
         self._end_companions(writer)
         number = self.result.signal
         name = None if number is None else signal.Signals(number).name
-        # Last, because looking up the version takes time that the program may need.
         self._log_recording(
-            writer, pid, state="ended", status=self.result.status, signal=name, version=version()
+            writer, pid, state="ended", status=self.result.status, signal=name, version=VERSION
         )
+
+    def _log_counters_before(self, writer: JournalWriter | RotatingJournal) -> None:
+        """What the counters were before a program that was started early.
+
+        Which device and address they are of is asked for when there is time: that takes longer than to read
+        them all.
+        """
+        if self._begun is not None and self._begun.counters is not None:
+            before, self._begun.counters = self._begun.counters, None
+            self._log_counters(writer, before)
 
     def _spawn(self, folders: list[Path], mask: set[int]) -> int:
         variables = environment(
@@ -127,14 +146,7 @@ class ProgramRecorder(JournalRecorder):
             children=self._children,
         )
         try:
-            # Python ignores these two, and an ignored signal stays ignored after exec.
-            return os.posix_spawn(
-                self._program,
-                self._command,
-                variables,
-                setsigmask=mask,
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-            )
+            return spawn(self._program, self._command, variables, mask)
         except OSError as error:
             raise ProgramError(f"{self._program}: {error.strerror or error}", 126) from None
 
@@ -148,7 +160,10 @@ class ProgramRecorder(JournalRecorder):
         """Until the program ends, pass on signals and empty the rings."""
         while True:
             signalled = self._wait(pid, rings.pause_s)
-            if not rings.tick() and not signalled:
+            worked = rings.tick()
+            if rings.spare:
+                self._log_counters_before(writer)
+            if not worked and not signalled:
                 continue
             if self._has_ended(pid):
                 return

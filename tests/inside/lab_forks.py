@@ -34,9 +34,20 @@ from typing import IO, Any, NoReturn
 from rocekit.errors import RocekitError
 
 PRELOADED = (
-    *("rocekit.cli", "rocekit.commands.inject", "rocekit.inject", "rocekit.soft.backend", "rocekit.verbs"),
+    *(
+        "rocekit.commands.command_line",
+        "rocekit.commands.inject",
+        "rocekit.inject",
+        "rocekit.soft.backend",
+        "rocekit.verbs",
+    ),
     *("rocekit.commands.inject_soft", "rocekit.commands.inject_text", "rocekit.scenarios.both_sides"),
-    *("rocekit.commands.record", "rocekit.record", "rocekit.record.build", "rocekit.journal.redaction"),
+    *(
+        "rocekit.commands.record",
+        "rocekit.record.recorder",
+        "rocekit.record.build",
+        "rocekit.journal.redaction",
+    ),
     *("rocekit.record.capture", "rocekit.record.kernel_cm", "rocekit.commands.devices"),
     *("rocekit.machine.devices", "multiprocessing.popen_fork", "encodings.idna", "pyverbs"),
 )

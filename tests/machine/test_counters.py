@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocekit.errors import RocekitError
+from rocekit.machine.counter_files import read_all
 from rocekit.machine.counters import CounterPlace, CounterReader
 from rocekit.machine.ethtool_counters import parse
 from rocekit.machine.tc_counters import filter_counts, qdisc_counts
@@ -159,3 +160,33 @@ Statistics:
   tx_pause_frames: 3
 """
     assert parse(said) == {"rx_packets": 12, "rx_prio3_pause": 7, "[0]: rx_ucast": 5, "tx_pause_frames": 3}
+
+
+def test_what_was_read_before_is_what_a_snapshot_of_then_has(reader: CounterReader, tmp_path: Path) -> None:
+    """Places are known only later: a program that is recorded waits for the numbers alone."""
+    then = [reader.snapshot(place) for place in reader.rdma_places()]
+    before = read_all(str(reader.rdma), str(reader.net))
+    assert before is not None
+    for name in ("rdma/rxe0/ports/1/hw_counters/sent_pkts", "net/eth1/statistics/rx_dropped"):
+        (tmp_path / name).write_text("99\n")
+    found = reader.snapshots_of(reader.rdma_places(), before)
+    assert [(s.place, s.counts) for s in found] == [(s.place, s.counts) for s in then]
+    assert all(s.time_ns > 0 and s.took_ns >= 0 for s in found)
+
+
+def test_a_device_that_came_later_has_no_snapshot_of_before(reader: CounterReader, tmp_path: Path) -> None:
+    before = read_all(str(reader.rdma), str(reader.net))
+    assert before is not None
+    new = {"node_guid": "0:0:0:3", "ports/1/state": "4: ACTIVE", "ports/1/gids/0": "fe80::1"}
+    put(tmp_path / "rdma/rxe1", new)
+    places = reader.rdma_places()
+    assert "rxe1" in {place.device for place in places}
+    assert "rxe1" not in {s.place.device for s in reader.snapshots_of(places, before)}
+
+
+def test_not_all_of_very_many_are_read(reader: CounterReader, tmp_path: Path) -> None:
+    put(tmp_path / "net", {f"veth{n}/statistics/rx_dropped": "0" for n in range(17)})
+    assert read_all(str(reader.rdma), str(reader.net)) is None
+    nothing = read_all(str(tmp_path / "none"), str(reader.net))
+    assert nothing is not None, "without RDMA devices there is nothing to read"
+    assert nothing(f"{reader.net}/veth1/statistics") is None

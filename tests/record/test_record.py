@@ -17,7 +17,8 @@ import pytest
 from recorded import run, sends
 
 from rocekit.journal.work_requests import read_programs
-from rocekit.record.build import FLAGS, compiler, interposer
+from rocekit.record.build import compiler, interposer
+from rocekit.record.built import FLAGS
 from rocekit.record.interposer_sources import SOURCES
 
 

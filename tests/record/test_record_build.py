@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from recorded import record
 
-from rocekit.record.build import HEADERS, InterposerError, cached, fallback, interposer, look
+from rocekit.record.build import HEADERS, InterposerError, fallback, interposer, look
+from rocekit.record.built import cached
 
 
 def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -456,6 +456,28 @@ def test_a_device_s_addresses_are_read_once_and_nobody_waits_for_them(tmp_path: 
     assert gids.of("no_such_device") is None
 
 
+def test_addresses_are_read_slowly_while_the_program_needs_the_processor_and_soon_when_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "devices" / "rxe0" / "ports" / "1" / "gids"
+    table.mkdir(parents=True)
+    for n in range(50):
+        (table / str(n)).write_text("fe80::1\n")
+    monkeypatch.setattr("rocekit.record.gids._SLICE_S", 0.0)  # a pause after each entry
+    monkeypatch.setattr("rocekit.record.gids._ONE_IN", 1 << 40)  # that lasts for ever
+    gids = GidTables(tmp_path / "devices")
+    gids.give_way(True)
+    assert not gids.ready("rxe0")
+    gids._threads["rxe0"].join(0.2)
+    assert not gids.ready("rxe0")
+    gids.give_way(False)
+    gids._threads["rxe0"].join(60)
+    assert gids.ready("rxe0")
+    gids = GidTables(tmp_path / "devices")
+    gids.give_way(True)
+    assert gids.ready("rxe0", wait_s=60), "at the end nobody gives way"
+
+
 def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
     """There was no room for it: it goes between two steps of the recorder, which had seen its name."""
     journal = tmp_path / "x.jsonl"

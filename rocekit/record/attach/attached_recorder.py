@@ -9,19 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit._version import VERSION
 from rocekit.errors import JournalError
 from rocekit.journal.work_requests import ATTACHED
 from rocekit.record.attach.attachment import Attachment
 from rocekit.record.attach.target import AttachError, RunningProgram
-from rocekit.record.journal_recorder import (
-    ENDING,
-    HELD,
-    JournalRecorder,
-    holding_signals,
-    ring_folders,
-    version,
-)
+from rocekit.record.journal_recorder import JournalRecorder
 from rocekit.record.recording import Recording
+from rocekit.record.start import ENDING, HELD, holding_signals, ring_folders
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -71,7 +66,7 @@ class AttachedRecorder(JournalRecorder):
             AttachError: it cannot be attached to; it is as it was, and no journal is written.
             JournalError: the journal cannot be written.
         """
-        folders = ring_folders(self.result.journal)
+        folders = list(map(Path, ring_folders(self.result.journal)))
         try:
             with holding_signals():
                 attachment = Attachment(self._target, self._library, folders, self._slots, self._rings)
@@ -98,7 +93,7 @@ class AttachedRecorder(JournalRecorder):
                 rings.finish(lambda: signal.sigtimedwait(ENDING, 0) is not None, detached=True)
                 self._end_companions(writer)
                 state = "detached" if self._target.alive() else "ended"
-                self._log_recording(writer, self._pid, state=state, version=version())
+                self._log_recording(writer, self._pid, state=state, version=VERSION)
         except JournalError as error:
             if not self.result.processes:
                 raise

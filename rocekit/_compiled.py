@@ -42,6 +42,8 @@ MODULES: Final = (
     "track.assembly",
     "track.responses",
     "track.requests",
+    "track.lane.transfer_rows",
+    "track.lane.clean_lane",
     "track.bulk",
     "track.lobby",
     "track.pairing",

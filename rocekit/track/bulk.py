@@ -1,11 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Packets in the middle of a message, taken together.
+"""Packets in the middle of a message that wait, taken together.
 
-Most packets of large messages are in the middle, full, and follow the one before. After each packet that it
-handles by itself, the tracker notes here which packet would go on like that. As long as just that one comes,
-it is only chained to the one before. The state machine gets the chain at the next other packet of the
-connection, so that the result is the same. Packets of a flow whose other half is not known are chained too,
-as far as its lobby has room for them, and wait there.
+Most packets of large messages are in the middle, full, and follow the one before. Those of a flow whose other
+half is not known are chained, as far as its lobby has room for them, and wait there: each packet that the
+lobby keeps by itself notes here which one would go on like that. The result is as if each waited by itself.
 """
 
 from __future__ import annotations

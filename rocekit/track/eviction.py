@@ -133,6 +133,7 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
         connection.id = numbers[connection.id]
     tracker.connections[:] = kept
     addresses = _Renumbered()
+    tracker._lane.forget_flows()
     tracker._chains, tracker._waiting, tracker._tail = Chains(), WaitingRows(), ((), ())
     _keep_flows(tracker, staying, addresses)
     tracker._datagrams = _datagrams(tracker, staying, addresses)

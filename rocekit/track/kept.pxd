@@ -35,4 +35,9 @@ cdef class Kept:
     )
     cpdef _drop(self, Transfer transfer)
 
+    @cython.locals(slow=list, standing=Transfer)
+    cpdef bint leaves_out(
+        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+    )
+
     cpdef forget(self)

@@ -18,6 +18,7 @@ from rocekit.track.transfers import ACKED, SENT, UNACKNOWLEDGED
 from rocekit.wire import READ_DEPTH
 
 if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
 
 _ID: Final = attrgetter("id")
@@ -77,7 +78,11 @@ class Kept:
         unanswered = transfer.status == UNACKNOWLEDGED
         key = connection.id << 4 | unanswered << 3 | transfer.side << 2 | kind
         standing = self._standing.get(key)
-        if standing is None or standing.bytes < transfer.bytes:
+        if (
+            standing is None
+            or standing.bytes < transfer.bytes
+            or (standing.bytes == transfer.bytes and standing.id > transfer.id)
+        ):
             self._standing[key] = transfer
         if transfer.ack_ns > last_ns:
             last_ns = transfer.ack_ns
@@ -87,6 +92,22 @@ class Kept:
             heappush(slow, (duration_ns, -transfer.id, transfer))
         elif slow and slow[0][0] <= duration_ns:
             heappushpop(slow, (duration_ns, -transfer.id, transfer))
+
+    def leaves_out(
+        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+    ) -> bool:
+        """Count and drop a plain SEND or WRITE that is no object, unless it is to be kept."""
+        slow = self._slow
+        if slow and duration_ns >= slow[0][0]:
+            return False
+        if len(slow) < self._slowest:
+            return False
+        standing = self._standing.get(connection.id << 4 | side << 2 | several)
+        if standing is None or standing.bytes < size:
+            return False
+        connection.bytes += size
+        self._left_out[status] = self._left_out.get(status, 0) + 1
+        return True
 
     def _in_order(self) -> list[Transfer]:
         return sorted(self._kept, key=_ID)

@@ -14,6 +14,11 @@ cdef tuple _HAS_RETH
 cdef class Sink:
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)
+    cpdef int64_t counted(self)
+    cpdef made(self, Transfer transfer)
+    cpdef bint leaves_out(
+        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+    )
     cpdef changed(self, Transfer transfer)
     cpdef ended(self, Transfer transfer)
     cpdef settled(self, list transfers)

@@ -41,6 +41,20 @@ class Sink:
     def began(self, transfer: Transfer) -> None:
         raise NotImplementedError
 
+    def counted(self) -> int:
+        """A transfer began that is no object yet: its number."""
+        raise NotImplementedError
+
+    def made(self, transfer: Transfer) -> None:
+        """A transfer that was counted became an object."""
+        raise NotImplementedError
+
+    def leaves_out(
+        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+    ) -> bool:
+        """Whether a plain SEND or WRITE, which is over, is counted and needs no object."""
+        raise NotImplementedError
+
     def changed(self, transfer: Transfer) -> None:
         """An event happened to it."""
         raise NotImplementedError

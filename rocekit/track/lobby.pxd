@@ -55,6 +55,7 @@ cdef class Flow:
     cdef public Flow partner
     cdef public object around
     cdef public int64_t scope
+    cdef public object clean
 
     cpdef hold(self, tuple packet)
     cpdef vote(self, Flow requester)

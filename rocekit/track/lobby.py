@@ -22,6 +22,7 @@ from rocekit.wire.psn import HALF, MASK
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
+    from rocekit.track.lane.clean_lane import CleanSide
 
 #: Packets that a lobby keeps before it lets its flows go unpaired: so many, and more for each flow in it.
 LOBBY_PACKETS: Final = 8192
@@ -73,6 +74,7 @@ class Flow:
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         around: what is around its packets; scope: of that.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
+        clean: what the clean lane has of its sender's side, once its connection is known.
     """
 
     src: int
@@ -99,6 +101,7 @@ class Flow:
     partner: Flow | None = None
     around: Wrapping = PLAIN
     scope: int = 0
+    clean: CleanSide | None = None
 
     def hold(self, packet: Waiting) -> None:
         """One more packet waits."""

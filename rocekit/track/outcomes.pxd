@@ -23,6 +23,7 @@ cdef class Outcomes:
     @cython.locals(transfer=Transfer, first=Py_ssize_t, end=Py_ssize_t)
     cpdef settle(self)
 
+    cpdef bint is_open(self)
     cpdef _start_at(self, Py_ssize_t first)
 
     cpdef acknowledge(self, Transfer transfer, int64_t time_ns, int64_t frame)

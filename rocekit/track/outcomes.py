@@ -63,6 +63,10 @@ class Outcomes:
                 self.acknowledge(transfer, self.progress.acked_ns, self.progress.acked_frame)
         self._start_at(first)
 
+    def is_open(self) -> bool:
+        """Whether a transfer waits for an ACK."""
+        return self.first < len(self.unacked)
+
     def _await(self, transfer: Transfer) -> None:
         if self.awaiting is None:
             self.awaiting = {}

@@ -20,7 +20,6 @@ cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t _QPN_BITS
 cdef int64_t _ADDRESS_BITS
-cdef int64_t ECN_CE
 
 cpdef object flow_key(Rows r, Py_ssize_t i)
 
@@ -54,9 +53,6 @@ cdef class Pairing(Sink):
     cpdef Flow _expected(self, Rows r, Py_ssize_t i)
 
     @cython.locals(time_ns=int64_t)
-    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
-
-    @cython.locals(side=int64_t, requests=Requests)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
 
     cpdef Requests _requests(self, Connection connection, int64_t side)

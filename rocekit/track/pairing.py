@@ -22,7 +22,6 @@ from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
-from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
@@ -129,26 +128,13 @@ class Pairing(Sink):
         flow.connection.around[flow.side] = around
         return flow
 
-    def _count(self, connection: Connection, r: Rows, i: int) -> None:
-        connection.packets += 1
-        if r.ecn[i] == ECN_CE:
-            connection.ce_marked += 1
-        time_ns = r.time_ns[i]
-        if connection.first_ns is None:
-            connection.first_ns = time_ns
-        connection.last_ns = time_ns
-
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
-        self._count(connection, r, i)
-        side = flow.side
-        if kind == REQUEST:
-            requests = self._sides[2 * connection.id + side] or self._requests(connection, side)
-            requests.request(r, i)
-        elif kind == RESPONSE:
-            requests = self._sides[2 * connection.id + 1 - side] or self._requests(connection, 1 - side)
-            requests.respond(r, i)
-        else:
-            connection.cnps += 1
+        """Track the packet at row ``i``, which is one of its flow's connection."""
+        raise NotImplementedError
+
+    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
+        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
+        raise NotImplementedError
 
     def _requests(self, connection: Connection, side: int) -> Requests:
         requests = Requests(connection, side, self, connection.transport != "UC")
@@ -306,15 +292,6 @@ class Pairing(Sink):
             elif not self._replay_chain(flow, flow.connection, chain):
                 self._replay(sorted(singles(waited[n:])))
                 return
-
-    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
-        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
-        requests = self._sides[2 * connection.id + flow.side] or self._requests(connection, flow.side)
-        if not requests.chained(chain):
-            return False
-        connection.packets += chain.count
-        connection.last_ns = chain.batch.rows.time_ns[chain.last]
-        return True
 
     def _let_go(self, lobby: Lobby, flow: Flow) -> None:
         """Track a flow alone; its other half may still be found."""

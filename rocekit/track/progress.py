@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.bulk import Chain
 
     Held = tuple[Rows, int, Chain | None]
+
+#: A PSN this far from what is known belongs to another life of the QP, or to a hole of the capture as large.
+RESYNC: Final = 1 << 17
 
 
 class Progress:

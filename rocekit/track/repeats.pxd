@@ -104,6 +104,7 @@ cdef class Troubles:
     cdef public Repeats repeats
 
     cpdef begin_anew(self)
+    cpdef bint are_over(self)
 
 
 @cython.locals(troubles=Troubles)

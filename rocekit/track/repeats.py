@@ -419,6 +419,10 @@ class Troubles:
         self.causes = Causes(ledger, progress, recent, self.passes)
         self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
 
+    def are_over(self) -> bool:
+        """Whether no go-back is under way."""
+        return self.repeats.run is None and self.repeats.tentative is None
+
     def begin_anew(self) -> None:
         """The PSNs begin anew: nothing before counts."""
         self.causes.clear()

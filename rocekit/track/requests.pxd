@@ -30,6 +30,8 @@ cdef class Requests:
     cdef public Outcomes outcomes
     cdef public Assembly assembly
     cdef public Responses responses
+    cdef public object clean
+    cdef public bint in_lane
 
     cpdef start(self, int64_t psn)
     cpdef _hold(self, Rows r, Py_ssize_t i)

@@ -14,14 +14,14 @@ Here stands what each packet meets first: where the PSNs start, what is in order
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.assembly import Assembly
 from rocekit.track.events import Event
 from rocekit.track.ledger import Ledger
 from rocekit.track.outcomes import Outcomes
-from rocekit.track.progress import Progress
+from rocekit.track.progress import RESYNC, Progress
 from rocekit.track.recent import Recent
 from rocekit.track.repeats import troubles_of
 from rocekit.track.responses import Responses
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from rocekit.track.progress import Held
     from rocekit.track.repeats import Troubles
 
-#: A PSN this far from what is known belongs to another life of the QP, or to a hole of the capture as large.
-RESYNC: Final = 1 << 17
 #: Requests kept back at the start of an RC flow whose starting PSN is not known, until a response fixes it.
 PROBATION: Final = 512
 
@@ -51,6 +49,10 @@ class Requests:
         side: 0 for ``a``, 1 for ``b``.
         sink: takes the transfers as they begin and end.
         reliable: False for UC, which nobody acknowledges.
+
+    Attributes:
+        clean: what the clean lane has of this side; in_lane: whether that is on, so that its latest transfers
+        are no objects (see ``clean_lane``).
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
@@ -61,6 +63,12 @@ class Requests:
         self.outcomes = Outcomes(ledger, progress, recent)
         self.assembly = Assembly(ledger, progress, recent, self.outcomes)
         self.responses = Responses(ledger, progress, recent, self.outcomes, self.assembly)
+        self.clean: Any = None
+        self.in_lane = False
+
+    def _leave_lane(self) -> None:
+        """Something else than what is in order comes: from here on all transfers are objects."""
+        self.clean.leave()
 
     def start(self, psn: int) -> None:
         """Fix the starting PSN (from the CM exchange or the journal)."""
@@ -109,6 +117,8 @@ class Requests:
 
     def chained(self, chain: Chain) -> bool:
         """Take packets that go on with a message; False if they are to be taken one by one."""
+        if self.in_lane:
+            self._leave_lane()
         progress, r, i = self.progress, chain.batch.rows, chain.first
         if progress.started:
             mtu = self.connection.path_mtu
@@ -125,6 +135,8 @@ class Requests:
 
     def request(self, r: Rows, i: int) -> None:
         """Take the request at row ``i``."""
+        if self.in_lane:
+            self._leave_lane()
         progress = self.progress
         if not progress.started:
             if progress.reliable:
@@ -150,6 +162,8 @@ class Requests:
 
     def respond(self, r: Rows, i: int) -> None:
         """Take the response at row ``i``."""
+        if self.in_lane:
+            self._leave_lane()
         progress = self.progress
         operation = OPERATION[r.opcode[i]]
         if not progress.started and not self._started_by(r, i, operation):
@@ -269,6 +283,8 @@ class Requests:
 
     def finalise(self) -> None:
         """The capture ends here: close what is open."""
+        if self.in_lane:
+            self._leave_lane()
         ledger, assembly, overtaken = self.ledger, self.assembly, self.recent.overtaken
         if not self.progress.started and self.progress.held:
             self._release(None)

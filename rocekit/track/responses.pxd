@@ -35,7 +35,7 @@ cdef class Responses:
     cdef public int64_t last_id
 
     @cython.locals(copied=bint)
-    cpdef _note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
+    cpdef note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
 
     @cython.locals(
         time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event,

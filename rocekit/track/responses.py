@@ -61,7 +61,7 @@ class Responses:
                 self._take_cut(p, time_ns, frame)
             elif kind == ACK:  # not the response of a READ or atomic, even with its PSN
                 self.recent.answered(p, time_ns)
-                self._note_ack(p, r.msn[i], r.ip_id[i], frame)
+                self.note_ack(p, r.msn[i], r.ip_id[i], frame)
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
@@ -121,7 +121,7 @@ class Responses:
         self._acknowledge(p + 1, progress.cut_ns, progress.cut_frame)
         progress.by_cut = by_cut
 
-    def _note_ack(self, p: int, msn: int, ip_id: int, frame: int) -> None:
+    def note_ack(self, p: int, msn: int, ip_id: int, frame: int) -> None:
         """Count an ACK that says what the one before said, and those that answer one go-back alike."""
         copied = False
         if p == self.last_psn and msn == self.last_msn:

@@ -6,7 +6,8 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.lobby cimport Flow, Lobby
 from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
-from rocekit.track.bulk cimport Chains
+from rocekit.track.bulk cimport Chain, Chains
+from rocekit.track.lane.clean_lane cimport CleanLane, CleanSide
 from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
@@ -16,7 +17,7 @@ cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t DATAGRAM
 cdef int64_t CNP
-cdef Py_ssize_t _GROUP
+cdef int64_t ECN_CE
 
 
 cdef class Tracker(Pairing):
@@ -37,37 +38,46 @@ cdef class Tracker(Pairing):
     cdef public object _datagrams
     cdef public object _mads
     cdef public object _waiting
+    cdef public CleanLane _lane
     cdef public tuple _tail
 
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)
+    cpdef int64_t counted(self)
+    cpdef made(self, Transfer transfer)
+    cpdef bint leaves_out(
+        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+    )
     cpdef ended(self, Transfer transfer)
     cpdef settled(self, list transfers)
     cpdef bint forgets(self)
     cpdef given_up(self, list transfers)
     cpdef changed(self, Transfer transfer)
 
-    @cython.locals(kind=int64_t, flow=Flow, partner=Flow, connection=Connection)
+    @cython.locals(kind=int64_t, flow=Flow, connection=Connection)
     cpdef _take(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(rows=Rows, chains=Chains, i=Py_ssize_t, count=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(
+        rows=Rows, chains=Chains, lane=CleanLane, i=Py_ssize_t, count=Py_ssize_t, end=Py_ssize_t, waiting=Py_ssize_t
+    )
     cpdef feed(self, object packets, object mads=*)
 
-    @cython.locals(number=int64_t, requests=Requests, connection=Connection, room=int64_t)
-    cpdef _expect(self, Flow flow)
+    @cython.locals(clean=CleanSide)
+    cdef _count_before(self, Flow flow)
 
-    @cython.locals(partner=Flow)
-    cpdef _settle(self, Flow flow)
+    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
 
-    @cython.locals(flow=Flow, number=int64_t, numbers=list, group=list, start=Py_ssize_t)
+    @cython.locals(side=int64_t, requests=Requests)
+    cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
+
+    @cython.locals(requests=Requests)
+    cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
+
+    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, requests=Requests)
+    cpdef _enter(self, Flow flow)
+
+    @cython.locals(side=CleanSide)
+    cpdef CleanSide _clean_side(self, Flow flow)
+
     cpdef _settle_all(self)
-
-    @cython.locals(flow=Flow, number=int64_t, touched=int64_t, connection=Connection, requests=Requests, partner=Flow)
-    cpdef _fetch_flows(self, list numbers)
-
     cpdef _part(self, Flow flow)
-
-    cpdef int64_t _last(self, Flow flow)
-
-    @cython.locals(last=int64_t, chains=Chains, connection=Connection, r=Rows, requests=Requests, count=int64_t)
-    cpdef _go_on(self, Flow flow)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,12 +18,14 @@ import numpy as np
 from rocekit import wire
 from rocekit.files.frame_names import frame_reference
 from rocekit.packets import ICRC_INVALID, ICRC_VALID
-from rocekit.packets.rows import COMPILED, Rows
+from rocekit.packets.rows import Rows
+from rocekit.track.bulk import Chain
 from rocekit.track.cm_exchanges import CmRecord, Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
+from rocekit.track.lane.clean_lane import CleanLane, CleanSide
 from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
@@ -30,12 +33,13 @@ from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.mad import Mad, parse_mad
+from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
-_GROUP: Final = 64
+_ID: Final = attrgetter("id")
 
 
 class Tracker(Pairing):
@@ -49,6 +53,8 @@ class Tracker(Pairing):
         on_cm: called with every CM message.
         plain: how many of the transfers to which nothing happened to keep, the slowest; None for all of them.
             Then ``transfers`` is filled by ``finish`` only.
+        clean_lane: whether packets in order may pass beside the state machine (see ``clean_lane``); the
+            result is the same.
 
     Attributes:
         connections, transfers: all of them, in order of their ids.
@@ -69,6 +75,7 @@ class Tracker(Pairing):
         on_connection: Callable[[Connection], None] | None = None,
         on_cm: Callable[[CmRecord], None] | None = None,
         plain: int | None = None,
+        clean_lane: bool = True,
     ) -> None:
         super().__init__(pairs, on_connection)
         self.transfers: list[Transfer] = []
@@ -87,6 +94,8 @@ class Tracker(Pairing):
         self._on_cm = on_cm
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
+        reports = on_end is not None or on_change is not None
+        self._lane = CleanLane(self, clean_lane, reports, reports or plain is None)
         self._waiting = WaitingRows()
         self._tail: tuple[Any, Any] = ((), ())
 
@@ -102,6 +111,23 @@ class Tracker(Pairing):
         else:
             self._kept.add(transfer)
         transfer.connection.transfers += 1
+
+    def counted(self) -> int:
+        self._began += 1
+        return self._began - 1
+
+    def made(self, transfer: Transfer) -> None:
+        if self._kept is None:
+            self.transfers.append(transfer)
+        else:
+            self._kept.add(transfer)
+
+    def leaves_out(
+        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+    ) -> bool:
+        return self._kept is not None and self._kept.leaves_out(
+            connection, side, several, status, size, duration_ns
+        )
 
     def ended(self, transfer: Transfer) -> None:
         if self._on_end is not None:
@@ -133,6 +159,7 @@ class Tracker(Pairing):
         """
         if not len(packets):
             return
+        known = len(self.transfers)
         self._mads = mads
         self._addresses = packets.addresses
         sound = (packets.malformed == 0) & (packets.opcode >= 0)
@@ -145,8 +172,10 @@ class Tracker(Pairing):
                 return
         rows = Rows(packets, self._tail)
         self._tail = rows.tail()
-        chains = self._chains
-        chains.begin(rows, int(packets.flow.max()) + 1)
+        chains, lane = self._chains, self._lane
+        flows = int(packets.flow.max()) + 1
+        chains.begin(rows, flows)
+        lane.begin(rows, flows)
         wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None
         self._valid = self._valid or bool((packets.icrc_state == ICRC_VALID).any())
         count = len(rows)
@@ -158,12 +187,19 @@ class Tracker(Pairing):
                     self._take(rows, i)
             else:
                 end = count if wrong is None else i + 1
-                i = chains.takes(i, end)
+                i = lane.takes(rows, i, end)
                 if i == end:
+                    continue
+                waiting = chains.takes(i, end)
+                if waiting > i:
+                    i = waiting
                     continue
                 self._take(rows, i)
             i += 1
         self._settle_all()
+        lane.over()
+        if self._kept is None:  # those that passed the state machine became objects later than others
+            self.transfers[known:] = sorted(self.transfers[known:], key=_ID)
         self._waiting.add(rows, chains.held, self._lobbies.values(), self._by_number)
 
     def _take(self, r: Rows, i: int) -> None:
@@ -171,19 +207,17 @@ class Tracker(Pairing):
         kind = KINDS[r.opcode[i]]
         if kind in (REQUEST, RESPONSE, CNP):
             flow = self._flow(r, i)
-            self._settle(flow)
             connection = flow.connection
             if connection is None:
+                if flow.lobby is not None:
+                    flow.lobby.keep(flow)
                 self._wait(flow, r, i, kind)
             else:
                 self._dispatch(flow, connection, r, i, kind)
-            if kind == REQUEST:
+            if flow.connection is not None:
+                self._enter(flow)
+            elif kind == REQUEST:
                 self._chains.request(r.flow[i], r.opcode[i])
-            partner = flow.partner
-            if partner is not None:
-                self._expect(flow)
-                self._expect(partner)
-            elif flow.connection is None and kind == REQUEST:
                 self._lobby(flow).go_on(flow, r, i)
         elif kind == DATAGRAM:
             if r.dest_qpn[i] in wire.MAD_QPNS:
@@ -192,96 +226,100 @@ class Tracker(Pairing):
             else:
                 self._count(self._datagrams.take(r, i), r, i)
 
+    def _count_before(self, flow: Flow) -> None:
+        """Count the packets that the clean lane has taken of a flow's connection."""
+        clean = flow.clean
+        if clean is None and flow.partner is not None:
+            clean = flow.partner.clean
+        if clean is not None:
+            clean.flush()
+
+    def _count(self, connection: Connection, r: Rows, i: int) -> None:
+        connection.packets += 1
+        if r.ecn[i] == ECN_CE:
+            connection.ce_marked += 1
+        time_ns = r.time_ns[i]
+        if connection.first_ns is None:
+            connection.first_ns = time_ns
+        connection.last_ns = time_ns
+
+    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+        self._count_before(flow)
+        self._count(connection, r, i)
+        side = flow.side
+        if kind == REQUEST:
+            requests = self._sides[2 * connection.id + side] or self._requests(connection, side)
+            requests.request(r, i)
+        elif kind == RESPONSE:
+            requests = self._sides[2 * connection.id + 1 - side] or self._requests(connection, 1 - side)
+            requests.respond(r, i)
+        else:
+            connection.cnps += 1
+
+    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
+        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
+        requests = self._sides[2 * connection.id + flow.side] or self._requests(connection, flow.side)
+        if not requests.chained(chain):
+            return False
+        self._count_before(flow)
+        connection.packets += chain.count
+        connection.last_ns = chain.batch.rows.time_ns[chain.last]
+        return True
+
     def forget(self) -> None:
         """Drop the transfers kept so far; those that go on are still reported."""
         if self._kept is not None:
+            for requests in self._sides:
+                if requests is not None and requests.in_lane:
+                    requests.clean.leave()
             self._kept.forget()
 
     # ------------------------------------------------------------------ packets that simply go on
 
-    def _expect(self, flow: Flow) -> None:
-        """Note which packet would go on with the message that a paired flow carries (see ``bulk``)."""
-        number, connection = flow.number, flow.connection
-        if number < 0 or connection is None:
+    def _enter(self, flow: Flow) -> None:
+        """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
+        if not self._lane.wanted:
             return
+        partner, connection = flow.partner, flow.connection
+        assert connection is not None
+        mine = self._clean_side(flow)
+        if partner is not None:
+            other = self._clean_side(partner)
+            mine.other, other.other = other, mine
+            requests = self._sides[2 * connection.id + partner.side]
+            if requests is not None:
+                self._lane.enter(other, requests)
         requests = self._sides[2 * connection.id + flow.side]
         if requests is not None:
-            room = requests.room(self._chains.opcode(number))
-            self._chains.expect(number, requests.progress.expected, connection.path_mtu or 0, room)
+            self._lane.enter(mine, requests)
 
-    def _settle(self, flow: Flow) -> None:
-        """Hand over the chains of a flow and its partner, in the capture's order."""
-        partner = flow.partner
-        if partner is None:
-            if flow.lobby is not None and flow.connection is None:
-                flow.lobby.keep(flow)
-            return
-        if self._last(flow) < self._last(partner):
-            self._go_on(flow)
-            self._go_on(partner)
-        else:
-            self._go_on(partner)
-            self._go_on(flow)
+    def _clean_side(self, flow: Flow) -> CleanSide:
+        """What the clean lane has of a flow's sender."""
+        side = flow.clean
+        if side is None:
+            assert flow.connection is not None
+            side = flow.clean = CleanSide(self._lane, flow.connection, flow.side)
+        if flow.number >= 0:
+            self._lane.send_on(flow.number, side)
+        return side
 
     def _part(self, flow: Flow) -> None:
         self._settle_all()
         for gone in (flow, flow.partner):
+            if gone is not None and gone.clean is not None:
+                gone.clean.flush()
+                gone.clean.other = None
+                self._lane.send_on(gone.number, None)
             if gone is not None and gone.number >= 0:
                 self._chains.expect(gone.number, 0, 0, 0)
 
     def _settle_all(self) -> None:
-        numbers = self._chains.open
-        for start in range(0, len(numbers), _GROUP):
-            group = numbers[start : start + _GROUP]
-            if COMPILED:
-                self._fetch_flows(group)
-            for number in group:
-                flow = self._by_number[number]
-                assert flow is not None
-                self._settle(flow)
+        """The chains of flows that wait end here."""
+        for number in self._chains.open:
+            flow = self._by_number[number]
+            if flow is not None and flow.lobby is not None and flow.connection is None:
+                flow.lobby.keep(flow)
         self._chains.open = []
-
-    def _fetch_flows(self, numbers: list[int]) -> None:
-        """Read what settling these flows needs: many cache lines are fetched together, not one by one."""
-        touched = 0
-        for number in numbers:
-            flow = self._by_number[number]
-            if flow is not None:
-                touched ^= flow.side
-        for number in numbers:
-            flow = self._by_number[number]
-            if flow is None:
-                continue
-            partner, connection = flow.partner, flow.connection
-            if partner is not None and connection is not None:
-                touched ^= partner.number ^ connection.packets
-        for number in numbers:
-            flow = self._by_number[number]
-            if flow is None or flow.connection is None:
-                continue
-            requests = self._sides[2 * flow.connection.id + flow.side]
-            if requests is not None and requests.ledger.building is not None:
-                touched ^= requests.ledger.building.last_ns
-        self._touched = touched
-
-    def _last(self, flow: Flow) -> int:
-        return self._chains.last(flow.number) if flow.number >= 0 else -1
-
-    def _go_on(self, flow: Flow) -> None:
-        last = self._last(flow)
-        if last < 0:
-            return
-        chains, connection = self._chains, flow.connection
-        assert connection is not None
-        r = chains.rows
-        requests = self._sides[2 * connection.id + flow.side]
-        assert r is not None
-        assert requests is not None
-        count = chains.count(flow.number)
-        requests.go_on(r, chains.first(flow.number), chains.after, count)
-        connection.packets += count
-        connection.last_ns = r.time_ns[last]
-        chains.clear(flow.number)
 
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
@@ -292,6 +330,9 @@ class Tracker(Pairing):
             self._take_suspect(suspect)
         for lobby in self._lobbies.values():
             self._empty(lobby)
+        for requests in self._sides:
+            if requests is not None and requests.in_lane:
+                self._lane.end(requests.clean)
         for connection in self.connections:
             self._end(connection)
         if self._kept is not None:

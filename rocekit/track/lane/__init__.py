@@ -1,0 +1,1 @@
+"""The clean lane: what is in order, as rows of numbers."""

@@ -1,0 +1,163 @@
+# The types of clean_lane.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.packets.rows cimport Rows
+from rocekit.track.connections cimport Connection
+from rocekit.track.ledger cimport Ledger, Sink
+from rocekit.track.outcomes cimport Outcomes
+from rocekit.track.progress cimport Progress
+from rocekit.track.repeats cimport Troubles
+from rocekit.track.requests cimport Requests
+from rocekit.track.lane.transfer_rows cimport TransferRows, is_plain
+from rocekit.track.transfers cimport Transfer
+
+cdef int64_t ACK_FRAME
+cdef int64_t ACK_NS
+cdef int64_t ANNOUNCED
+cdef int64_t BYTES
+cdef int64_t EXTRA
+cdef int64_t FIRST_FRAME
+cdef int64_t FIRST_NS
+cdef int64_t FIRST_PSN
+cdef int64_t HAS_IMMEDIATE
+cdef int64_t HAS_INVALIDATE
+cdef int64_t ID
+cdef int64_t IS_ACKED
+cdef int64_t IS_ENDED
+cdef int64_t IS_MADE
+cdef int64_t KEY
+cdef int64_t LAST_FRAME
+cdef int64_t LAST_NS
+cdef int64_t NEXT
+cdef int64_t OPCODE_MASK
+cdef int64_t PACKETS
+cdef int64_t VA
+cdef int64_t WHAT
+cdef int64_t _SEND
+cdef int64_t _WRITE
+cdef int64_t _ACK
+cdef int64_t _OPERATIONS
+cdef int64_t _STARTS
+cdef int64_t _ENDS
+cdef int64_t _HAS_RETH
+cdef int64_t _IMMEDIATE
+cdef int64_t _INVALIDATE
+cdef int64_t _NONE
+cdef int64_t ECN_CE
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t RESYNC
+cdef int64_t WINDOW
+cdef int64_t _IS_ACK
+
+
+cdef class CleanLane
+
+
+@cython.final
+cdef class CleanSide:
+    cdef public CleanLane lane
+    cdef public Connection connection
+    cdef public int64_t number
+    cdef public bint reliable
+    cdef public Requests requests
+    cdef public bint on
+    cdef public CleanSide other
+    cdef public int64_t first
+    cdef public int64_t last
+    cdef public int64_t open
+    cdef public int64_t building
+    cdef public int64_t count
+    cdef public int64_t before
+    cdef public bint objects_open
+    cdef public bint counts_acks
+    cdef public int64_t mtu
+    cdef public int64_t largest
+    cdef public int64_t packets
+    cdef public int64_t transfers
+    cdef public int64_t at
+
+    cpdef leave(self)
+    cpdef flush(self)
+
+
+@cython.final
+cdef class CleanLane:
+    cdef public Sink _sink
+    cdef public bint wanted
+    cdef public bint reports
+    cdef public bint shows
+    cdef public TransferRows rows
+    cdef public list _sides
+    cdef public list _touched
+    cdef public Rows _batch
+    cdef public int64_t[::1] _meanings
+    cdef public int64_t[::1] _kinds
+
+    cpdef begin(self, Rows r, int64_t flows)
+
+    @cython.locals(i=Py_ssize_t, side=CleanSide, other=CleanSide, what=int64_t)
+    cpdef Py_ssize_t takes(self, Rows r, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(progress=Progress, rows=TransferRows, payload=int64_t, p=int64_t, at=int64_t, announced=int64_t)
+    cdef bint _request(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
+
+    @cython.locals(rows=TransferRows, at=int64_t)
+    cdef int64_t _open(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
+
+    cdef _append(self, CleanSide side, int64_t at)
+
+    @cython.locals(rows=TransferRows)
+    cdef _close(self, CleanSide side, int64_t at, Rows r, Py_ssize_t i, int64_t what)
+
+    cdef _note_extra(self, int64_t at, int64_t flag, object value)
+
+    @cython.locals(is_made=int64_t, transfer=Transfer)
+    cdef _report(self, CleanSide side, int64_t at)
+
+    @cython.locals(
+        requests=Requests, rows=TransferRows, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t, at=int64_t
+    )
+    cdef bint _ack(self, CleanSide side, Rows r, Py_ssize_t i)
+
+    cpdef send_on(self, int64_t flow, CleanSide side)
+    cpdef forget_flows(self)
+
+    @cython.locals(ledger=Ledger, outcomes=Outcomes, building=Transfer, at=int64_t, troubles=Troubles)
+    cpdef enter(self, CleanSide side, Requests requests)
+
+    @cython.locals(at=int64_t)
+    cpdef leave(self, CleanSide side)
+
+    @cython.locals(at=int64_t, forgets=bint)
+    cpdef end(self, CleanSide side)
+
+    cdef _clear(self, CleanSide side)
+
+    @cython.locals(connection=Connection, other=CleanSide, at=int64_t)
+    cpdef flush(self, CleanSide side)
+
+    @cython.locals(side=CleanSide, seen=CleanSide)
+    cpdef over(self)
+
+    @cython.locals(requests=Requests, what=int64_t, transfer=Transfer)
+    cdef int64_t _make(self, CleanSide side, int64_t at)
+
+    @cython.locals(following=int64_t)
+    cdef int64_t _free(self, int64_t at)
+
+    cdef bint _is_over(self, CleanSide side, int64_t at)
+
+    @cython.locals(requests=Requests, objects=Py_ssize_t, at=int64_t, _=int64_t, window=list, settled=list)
+    cdef bint _drop_oldest(self, CleanSide side)
+
+    @cython.locals(
+        rows=TransferRows, status=str, what=int64_t, last_ns=int64_t, duration_ns=int64_t, several=bint,
+        transfer=Transfer
+    )
+    cdef int64_t _settle(self, CleanSide side, int64_t at)
+
+
+@cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer)
+cdef bint _is_clean(Requests requests)

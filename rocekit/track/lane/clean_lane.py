@@ -1,0 +1,477 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The clean lane: requests in order and the ACKs to them, as numbers, without an object for each transfer.
+
+What is in order (IBA Vol. 1, 9.7.2 and 9.7.5) stands here, from the top to the bottom:
+
+* ``CleanLane.takes``: which packets of which directions it takes;
+* ``_request``: the next PSN, with which a SEND or WRITE begins, goes on or ends;
+* ``_ack``: an ACK of what was sent, which completes the messages that it covers;
+* ``enter`` and ``leave``: when a direction is clean, and how it is handed to the state machine.
+
+The first packet that is none of these goes to ``requests``, which finds everything as it would have left it
+itself. ``Tracker(clean_lane=False)`` hands all packets there, with the same result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit import wire
+from rocekit.track.lane.row_layout import (
+    ACK_FRAME,
+    ACK_NS,
+    ANNOUNCED,
+    BYTES,
+    EXTRA,
+    FIRST_FRAME,
+    FIRST_NS,
+    FIRST_PSN,
+    HAS_IMMEDIATE,
+    HAS_INVALIDATE,
+    ID,
+    IS_ACKED,
+    IS_ENDED,
+    IS_MADE,
+    KEY,
+    LAST_FRAME,
+    LAST_NS,
+    NEXT,
+    OPCODE_MASK,
+    PACKETS,
+    VA,
+    WHAT,
+)
+from rocekit.track.lane.transfer_rows import TransferRows, is_plain, table
+from rocekit.track.ledger import WINDOW
+from rocekit.track.progress import RESYNC
+from rocekit.track.transfers import ACKED, SENT
+from rocekit.wire import ENDS, OPERATION, STARTS, SYNDROME_KIND
+from rocekit.wire.network import ECN_CE
+from rocekit.wire.packet_kinds import KINDS, REQUEST
+from rocekit.wire.psn import HALF, MASK
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+    from rocekit.track.connections import Connection
+    from rocekit.track.ledger import Sink
+    from rocekit.track.requests import Requests
+
+# What an opcode is: the operation's number, and these. 0: the clean lane does not take it.
+_SEND, _WRITE, _ACK = 1, 2, 3
+_OPERATIONS: Final = 3
+_STARTS: Final = 1 << 2
+_ENDS: Final = 1 << 3
+_HAS_RETH: Final = 1 << 4
+_IMMEDIATE: Final = 1 << 5
+_INVALIDATE: Final = 1 << 6
+_NONE: Final = -1
+_IS_ACK: Final = wire.ACK
+#: The messages that the clean lane takes, each with an opcode that begins one.
+_BEGINS: Final = {"SEND": 0x00, "WRITE": 0x06}
+
+
+def _meaning(value: int) -> int:
+    opcode, operation = wire.OPCODES.get(value), OPERATION[value]
+    if opcode is None:
+        return 0
+    if operation == "ACK":
+        return _ACK
+    if KINDS[value] != REQUEST or operation not in ("SEND", "WRITE"):
+        return 0
+    headers = opcode.headers
+    return (
+        (_SEND if operation == "SEND" else _WRITE)
+        + _STARTS * STARTS[value]
+        + _ENDS * ENDS[value]
+        + _HAS_RETH * (wire.RETH in headers)
+        + _IMMEDIATE * (wire.IMMDT in headers)
+        + _INVALIDATE * (wire.IETH in headers)
+    )
+
+
+class CleanSide:
+    """What the clean lane has of one side of a connection.
+
+    Args:
+        number: 0 for ``a``, 1 for ``b``.
+
+    Attributes:
+        reliable: False for UC, which nobody acknowledges.
+        requests: its state machine; None: the side has sent no request.
+        on: whether its requests, and the responses to them, are in order.
+        other: the other side, to whose requests this side responds; None: unknown.
+        first, last, open, building: its rows: the oldest, the newest, the first that no ACK covers, and the
+        one whose message goes on; −1: there is none.
+        count: how many rows it has; before: how many transfers of the ledger's window are older.
+        objects_open: whether some of those older ones are not acknowledged.
+        counts_acks: whether ACKs are taken: the first one after a go-back says more.
+        mtu: of its connection; −1: unknown. largest: the largest payload that ended a message.
+        packets, transfers: what is not counted at the connection yet; at: the last such packet's row.
+    """
+
+    def __init__(self, lane: CleanLane, connection: Connection, number: int) -> None:
+        self.lane = lane
+        self.connection = connection
+        self.number = number
+        self.reliable = connection.transport != "UC"
+        self.requests: Any = None
+        self.on = False
+        self.other: CleanSide | None = None
+        self.first = self.last = self.open = self.building = _NONE
+        self.count = self.before = 0
+        self.objects_open = False
+        self.counts_acks = False
+        self.mtu = _NONE
+        self.largest = 0
+        self.packets = self.transfers = self.at = 0
+
+    def leave(self) -> None:
+        """What comes next is not in order: the state machine gets all that there is."""
+        self.lane.leave(self)
+
+    def flush(self) -> None:
+        """Count the packets of both directions at their connection."""
+        self.lane.flush(self)
+
+
+class CleanLane:
+    """The clean lane of a tracker.
+
+    Args:
+        sink: takes the transfers that become objects.
+        wanted: False: it takes no packet.
+        reports: whether somebody hears of each transfer as it ends.
+        shows: whether somebody looks at the transfers between two batches.
+
+    Attributes:
+        rows: the transfers that are no objects.
+    """
+
+    def __init__(self, sink: Sink, wanted: bool, reports: bool, shows: bool) -> None:
+        self._sink = sink
+        self.wanted = wanted
+        self.reports = reports
+        self.shows = shows
+        self.rows = TransferRows()
+        self._sides: list[CleanSide | None] = []  # by the number of the flow that the side sends
+        self._touched: list[CleanSide] = []
+        self._batch: Rows | None = None
+        self._meanings: Any = table(256)
+        self._kinds: Any = table(256)
+        for value in range(256):
+            self._meanings[value], self._kinds[value] = _meaning(value), SYNDROME_KIND[value]
+
+    # ------------------------------------------------------------------ what is in order
+
+    def begin(self, r: Rows, flows: int) -> None:
+        """A batch, in which flows have numbers below ``flows``."""
+        self._batch = r
+        if flows > len(self._sides):
+            self._sides += [None] * (2 * flows - len(self._sides))
+
+    def takes(self, r: Rows, start: int, end: int) -> int:
+        """Take the rows from ``start`` on that are in order; gives the first that is not, or ``end``."""
+        i = start
+        while i < end:
+            side = self._sides[r.flow[i]]
+            if side is None:
+                break
+            what = self._meanings[r.opcode[i]]
+            if what == _ACK:
+                other = side.other
+                if other is None or not other.on or not self._ack(other, r, i):
+                    break
+            elif what == 0 or not side.on or not self._request(side, r, i, what):
+                break
+            if side.packets == 0:
+                self._touched.append(side)
+            side.packets += 1
+            side.at = i
+            if r.ecn[i] == ECN_CE:
+                side.connection.ce_marked += 1
+            i += 1
+        return i
+
+    def _request(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
+        """Take a request that has the next PSN, and is the next packet of its message."""
+        progress, rows, payload = side.requests.progress, self.rows, r.payload_length[i]
+        p, at = progress.expected, side.building
+        if r.psn[i] != p & MASK or (payload != side.mtu and not what & _ENDS):
+            return False
+        if what & _STARTS:
+            if at >= 0 or (side.count + side.before >= 2 * WINDOW and not self._drop_oldest(side)):
+                return False
+            at = self._open(side, r, i, what)
+        else:
+            if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & _OPERATIONS:
+                return False
+            announced = rows.words[at + ANNOUNCED]
+            if announced >= 0 and (p - rows.words[at + FIRST_PSN]) * side.mtu >= announced:
+                return False  # past the end of a WRITE
+            if r.time_ns[i] < rows.words[at + LAST_NS]:
+                return False
+            rows.words[at + PACKETS] += 1
+            rows.words[at + BYTES] += payload
+            rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = r.time_ns[i], r.frame[i]
+        if what & _ENDS:
+            side.building = _NONE
+            self._close(side, at, r, i, what)
+        else:
+            side.building = at
+        progress.expected = progress.high = p + 1
+        side.requests.recent.sent(r, i, p)
+        return True
+
+    def _open(self, side: CleanSide, r: Rows, i: int, what: int) -> int:
+        """A message begins: give its row."""
+        rows = self.rows
+        at = rows.new()
+        rows.words[at + NEXT], rows.words[at + ID] = _NONE, self._sink.counted()
+        rows.words[at + FIRST_PSN], rows.words[at + PACKETS] = side.requests.progress.expected, 1
+        rows.words[at + FIRST_NS] = rows.words[at + LAST_NS] = r.time_ns[i]
+        rows.words[at + FIRST_FRAME] = rows.words[at + LAST_FRAME] = r.frame[i]
+        rows.words[at + BYTES], rows.words[at + WHAT] = r.payload_length[i], r.opcode[i]
+        rows.words[at + VA], rows.words[at + KEY], rows.words[at + ANNOUNCED] = 0, -1, -1
+        if what & _HAS_RETH:
+            if r.rkey[i] >= 0:
+                rows.words[at + VA], rows.words[at + KEY] = r.remote_va[i], r.rkey[i]
+            if r.dma_length[i] >= 0:
+                rows.words[at + ANNOUNCED] = r.dma_length[i]
+        self._append(side, at)
+        side.transfers += 1
+        return at
+
+    def _append(self, side: CleanSide, at: int) -> None:
+        """A row becomes the side's newest."""
+        if side.last >= 0:
+            self.rows.words[side.last + NEXT] = at
+        else:
+            side.first = at
+        side.last = at
+        if side.open < 0:
+            side.open = at
+        side.count += 1
+
+    def _close(self, side: CleanSide, at: int, r: Rows, i: int, what: int) -> None:
+        """The packet at row ``i`` ends its message."""
+        rows = self.rows
+        rows.words[at + WHAT] |= IS_ENDED
+        if rows.words[at + ANNOUNCED] >= 0:
+            rows.words[at + BYTES] = rows.words[at + ANNOUNCED]
+        if r.payload_length[i] > side.largest:
+            side.largest = r.payload_length[i]
+            if side.largest > side.connection.largest_payload:
+                side.connection.largest_payload = side.largest
+        if what & _IMMEDIATE:
+            self._note_extra(at, HAS_IMMEDIATE, r.immediate[i])
+        elif what & _INVALIDATE:
+            self._note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
+        if self.reports and not side.reliable:
+            self._report(side, at)
+
+    def _note_extra(self, at: int, flag: int, value: int | None) -> None:
+        self.rows.words[at + WHAT] |= flag
+        self.rows.words[at + EXTRA] = _NONE if value is None else value
+
+    def _report(self, side: CleanSide, at: int) -> None:
+        """A transfer has ended, and somebody is to hear of it."""
+        is_made = self.rows.words[at + WHAT] & IS_MADE
+        transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
+        if not is_made:
+            self._sink.made(transfer)
+        self.rows.keep(at, transfer)
+        self._sink.ended(transfer)
+
+    def _ack(self, side: CleanSide, r: Rows, i: int) -> bool:
+        """Take an ACK of requests that the side has sent."""
+        if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _IS_ACK:
+            return False
+        requests, rows = side.requests, self.rows
+        progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
+        p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
+        if not progress.expected - RESYNC <= p < progress.expected:
+            return False
+        requests.recent.answered(p, time_ns)
+        requests.responses.note_ack(p, r.msn[i], r.ip_id[i], frame)
+        requests.recent.covered(p + 1, time_ns, r.msn[i])
+        if p < progress.acked:
+            return True
+        progress.acked, progress.acked_ns, progress.acked_frame = p + 1, time_ns, frame
+        if side.objects_open:
+            requests.outcomes.settle()
+            side.objects_open = requests.outcomes.is_open()
+        at = _NONE if side.objects_open else side.open
+        while at >= 0 and rows.words[at + WHAT] & IS_ENDED and rows.last_psn(at) <= p:
+            rows.words[at + WHAT] |= IS_ACKED
+            rows.words[at + ACK_NS], rows.words[at + ACK_FRAME] = time_ns, frame
+            if self.reports:
+                self._report(side, at)
+            at = side.open = rows.words[at + NEXT]
+        return True
+
+    # ------------------------------------------------------------------ in and out
+
+    def send_on(self, flow: int, side: CleanSide | None) -> None:
+        """The packets of a flow are those that ``side`` sends; None: they go to the state machine."""
+        if flow < len(self._sides):
+            self._sides[flow] = side
+
+    def forget_flows(self) -> None:
+        """Flows get new numbers."""
+        self._sides = []
+
+    def enter(self, side: CleanSide, requests: Requests) -> None:
+        """The state machine has taken a packet of this side: what follows may be in order."""
+        path_mtu = side.connection.path_mtu
+        side.mtu = _NONE if path_mtu is None else path_mtu
+        if side.on or not _is_clean(requests):
+            return
+        ledger, outcomes = requests.ledger, requests.outcomes
+        building = ledger.building
+        if building is not None:
+            ledger.window.pop()
+            if side.reliable:
+                outcomes.unacked.pop()
+            ledger.building = None
+            at = side.building = self.rows.new()
+            self.rows.fill(at, building, _BEGINS[building.operation])
+            self._append(side, at)
+        side.on = requests.in_lane = True
+        side.requests, requests.clean = requests, side
+        side.before, side.objects_open = len(ledger.window), outcomes.is_open()
+        side.largest = side.connection.largest_payload
+        troubles = ledger.troubles
+        side.counts_acks = side.reliable and (troubles is None or troubles.repeats.unanswered is None)
+
+    def leave(self, side: CleanSide) -> None:
+        """The state machine goes on with a side."""
+        self.flush(side)
+        at = side.first
+        while at >= 0:
+            at = self._make(side, at)
+        self._clear(side)
+
+    def end(self, side: CleanSide) -> None:
+        """Nothing more comes, so that a summary needs no objects of what is over."""
+        self.flush(side)
+        at, forgets = side.first, self._sink.forgets()
+        if forgets:
+            self._sink.settled(side.requests.ledger.window)
+        while at >= 0:
+            at = self._settle(side, at) if forgets and self._is_over(side, at) else self._make(side, at)
+        self._clear(side)
+
+    def _clear(self, side: CleanSide) -> None:
+        side.first = side.last = side.open = side.building = _NONE
+        side.count = 0
+        side.on = side.requests.in_lane = False
+
+    def flush(self, side: CleanSide) -> None:
+        """Count the packets of both directions at their connection."""
+        connection, other, at = side.connection, side.other, -1
+        if side.packets:
+            at = side.at
+            connection.packets += side.packets
+            connection.transfers += side.transfers
+            side.packets = side.transfers = 0
+        if other is not None and other.packets:
+            at = max(at, other.at)
+            connection.packets += other.packets
+            connection.transfers += other.transfers
+            other.packets = other.transfers = 0
+        if at >= 0 and self._batch is not None:
+            connection.last_ns = self._batch.time_ns[at]
+
+    def over(self) -> None:
+        """The batch is over."""
+        for side in self._touched:
+            self.flush(side)
+            if self.shows:
+                for seen in (side, side.other):
+                    if seen is not None and seen.on:
+                        self.leave(seen)
+        self._touched.clear()
+        self._batch = None
+
+    def _make(self, side: CleanSide, at: int) -> int:
+        """Make an object of a side's oldest row, for the state machine; gives the next row."""
+        requests, what = side.requests, self.rows.words[at + WHAT]
+        transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
+        if not what & IS_MADE:
+            self._sink.made(transfer)
+        requests.ledger.window.append(transfer)
+        if side.reliable and not what & IS_ACKED:
+            requests.outcomes.unacked.append(transfer)
+        if at == side.building:
+            requests.ledger.building = transfer
+        return self._free(at)
+
+    def _free(self, at: int) -> int:
+        following: int = self.rows.words[at + NEXT]
+        self.rows.free(at)
+        return following
+
+    def _is_over(self, side: CleanSide, at: int) -> bool:
+        """Whether a transfer has all that it waits for."""
+        return (self.rows.words[at + WHAT] & (IS_ACKED if side.reliable else IS_ENDED)) != 0
+
+    def _drop_oldest(self, side: CleanSide) -> bool:
+        """Let go of a side's oldest transfers, as the ledger does; False: the state machine has to do it."""
+        requests = side.requests
+        if side.reliable and not requests.recent.last_rx_ns and self._sink.forgets():
+            return False  # a capture of one direction: there they are given up
+        objects = min(WINDOW, side.before)
+        at = side.first
+        for _ in range(WINDOW - objects):
+            if not self._is_over(side, at):
+                return False
+            at = self.rows.words[at + NEXT]
+        if objects:
+            window = requests.ledger.window
+            settled = window[:objects]
+            del window[:objects]
+            side.before -= objects
+            self._sink.settled(settled)
+        while side.first != at:
+            side.first = self._settle(side, side.first)
+            side.count -= 1
+        if at < 0:
+            side.last = _NONE
+        return True
+
+    def _settle(self, side: CleanSide, at: int) -> int:
+        """A transfer is over, and nothing changes it any more; gives the next row."""
+        rows, status = self.rows, ACKED if side.reliable else SENT
+        what, last_ns = rows.words[at + WHAT], rows.words[at + LAST_NS]
+        if what & IS_ACKED and rows.words[at + ACK_NS] > last_ns:
+            last_ns = rows.words[at + ACK_NS]
+        duration_ns, several = last_ns - rows.words[at + FIRST_NS], rows.words[at + PACKETS] > 1
+        if what & IS_MADE or not self._sink.leaves_out(
+            side.connection, side.number, several, status, rows.words[at + BYTES], duration_ns
+        ):
+            transfer = rows.object_of(at, side.connection, side.number, side.reliable)
+            if not what & IS_MADE:
+                self._sink.made(transfer)
+            self._sink.settled([transfer])
+        return self._free(at)
+
+
+def _is_clean(requests: Requests) -> bool:
+    """Whether nothing is out of the ordinary with these requests, and no hole or repeat is open."""
+    progress, ledger, outcomes = requests.progress, requests.ledger, requests.outcomes
+    if not progress.started or progress.expected != progress.high or progress.acked > progress.expected:
+        return False
+    if progress.cut_psn >= 0 or progress.gapped or requests.assembly.ahead or ledger.pending:
+        return False
+    troubles = ledger.troubles
+    if ledger.open_read is not None or (troubles is not None and not troubles.are_over()):
+        return False
+    building = ledger.building
+    if building is None:
+        return True
+    if building.operation not in _BEGINS or not is_plain(building):
+        return False
+    if not ledger.window or ledger.window[-1] is not building:
+        return False
+    unacked = outcomes.unacked
+    return not progress.reliable or (outcomes.is_open() and unacked[-1] is building)

@@ -1,0 +1,17 @@
+"""What stands where in a row of ``transfer_rows``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Of each row: the next one of its side (−1: none), the transfer's number, and what ``Transfer`` has.
+NEXT, ID, FIRST_PSN, PACKETS, FIRST_NS, FIRST_FRAME, LAST_NS, LAST_FRAME = range(8)
+BYTES, WHAT, VA, KEY, ANNOUNCED, ACK_NS, ACK_FRAME, EXTRA = range(8, 16)
+WIDTH: Final = 16
+# In WHAT, above the opcode of the first packet. EXTRA is the immediate, or the key to invalidate.
+OPCODE_MASK: Final = 0xFF
+IS_ENDED: Final = 1 << 8
+IS_ACKED: Final = 1 << 9
+HAS_IMMEDIATE: Final = 1 << 10
+HAS_INVALIDATE: Final = 1 << 11
+IS_MADE: Final = 1 << 12  # somebody has its object

@@ -1,0 +1,54 @@
+# The types of transfer_rows.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.transfers cimport Transfer, begun
+
+cdef int64_t NEXT
+cdef int64_t ID
+cdef int64_t FIRST_PSN
+cdef int64_t PACKETS
+cdef int64_t FIRST_NS
+cdef int64_t FIRST_FRAME
+cdef int64_t LAST_NS
+cdef int64_t LAST_FRAME
+cdef int64_t BYTES
+cdef int64_t WHAT
+cdef int64_t VA
+cdef int64_t KEY
+cdef int64_t ANNOUNCED
+cdef int64_t ACK_NS
+cdef int64_t ACK_FRAME
+cdef int64_t EXTRA
+cdef int64_t WIDTH
+cdef int64_t OPCODE_MASK
+cdef int64_t IS_ENDED
+cdef int64_t IS_ACKED
+cdef int64_t HAS_IMMEDIATE
+cdef int64_t HAS_INVALIDATE
+cdef int64_t IS_MADE
+
+
+@cython.final
+cdef class TransferRows:
+    cdef public int64_t[::1] words
+    cdef public int64_t _free
+    cdef public int64_t _end
+    cdef public dict objects
+
+    @cython.locals(at=int64_t)
+    cpdef int64_t new(self)
+
+    cpdef free(self, int64_t at)
+    cpdef int64_t last_psn(self, int64_t at)
+
+    @cython.locals(w=int64_t[::1])
+    cpdef fill(self, int64_t at, Transfer transfer, int64_t opcode)
+
+    cpdef keep(self, int64_t at, Transfer transfer)
+
+    @cython.locals(w=int64_t[::1], what=int64_t, transfer=Transfer, extra=int64_t)
+    cpdef Transfer object_of(self, int64_t at, object connection, int64_t side, bint reliable)
+
+
+cpdef bint is_plain(Transfer transfer)

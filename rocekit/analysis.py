@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from rocekit.files.capture_names import JOURNAL_SUFFIX, is_there, rotation, stem
 from rocekit.files.joined import Growing, is_joined, is_part, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
-from rocekit.findings import Evidence, Finding, Rule
+from rocekit.findings import Evidence, Finding, Rule, draw_with
 from rocekit.findings.own_rules import find_all
 from rocekit.findings.story_builder import build_stories
 from rocekit.flows.observer import Observer
@@ -452,7 +452,7 @@ def conclude(
     )
     analysis.connections.analysis = analysis.transfers.analysis = analysis
     analysis.cm.analysis = analysis.findings.analysis = analysis
-    analysis.findings[:] = [replace(finding, in_notebook=analysis.html_of) for finding in analysis.findings]
+    draw_with(analysis.findings, analysis.html_of)
     return analysis
 
 

@@ -37,7 +37,8 @@ INTERFACE_STATISTICS = 5
 _KNOWN = (SECTION_HEADER, 1, 2, 3, 4, 5, ENHANCED_PACKET, 7, 8, 9, 10, 0xBAD, 0x40000BAD)
 
 BYTE_ORDER_MAGIC = 0x1A2B3C4D
-_BYTE_ORDER_SWAPPED = 0x4D3C2B1A
+_ORDERS = {BYTE_ORDER_MAGIC.to_bytes(4, "little"): False, BYTE_ORDER_MAGIC.to_bytes(4, "big"): True}
+_SECTION = SECTION_HEADER.to_bytes(4, "big")  # the same in both orders
 BLOCK_LEAST = 12  # type, length, length again
 _LEAST = {SECTION_HEADER: 28, ENHANCED_PACKET: ENHANCED_PACKET_LEAST}
 _PACKET_HEAD = 28  # block type to wire length of an enhanced packet block
@@ -80,6 +81,7 @@ class PcapngFrames:
         self._readable = False
         self._refused: Interface | None = None
         self._drops: dict[tuple[int, int], int] = {}
+        self._big: bool | None = None
         self._set_order(False)
         self._places = np.empty(batch_frames, np.int64)
         self._count = 0
@@ -93,6 +95,8 @@ class PcapngFrames:
         return sum(self._drops.values()) if self._drops else None
 
     def _set_order(self, big: bool) -> None:
+        if big is self._big:  # a file may begin a section at every packet
+            return
         self._big = big
         order = ">" if big else "<"
         self._word = np.dtype(order + "u4")
@@ -112,7 +116,7 @@ class PcapngFrames:
                 if len(batch):
                     yield batch
             if stop == "section":
-                self._section_header()
+                self._section_header(bool(self._order_of_section(window.start)))
                 if self._changes > limit(BYTE_ORDERS):
                     words = f"the byte order changes more than {limit(BYTE_ORDERS):,} times"
                     words = f"{words}: the rest was not read; {how_to_raise(BYTE_ORDERS)}"
@@ -144,15 +148,17 @@ class PcapngFrames:
         window = self._window
         places = self._places.data
         while self._count < len(places):
-            self._count, window.start = walk_enhanced(
-                window.view, window.start, window.end, self._big, places, self._count, len(places)
-            )
-            if self._count == len(places):
-                break
             left = window.end - window.start
             if left < BLOCK_LEAST:
                 return "part"
             kind, total = self._pair(window.view, window.start)
+            if kind == ENHANCED_PACKET:  # to call the loop takes as long as to read two blocks
+                before = window.start
+                self._count, window.start = walk_enhanced(
+                    window.view, window.start, window.end, bool(self._big), places, self._count, len(places)
+                )
+                if window.start > before:
+                    continue
             if kind == SECTION_HEADER:
                 big = self._order_of_section(window.start)
                 if big is None:
@@ -167,7 +173,8 @@ class PcapngFrames:
                     return "full"  # a batch has one byte order
                 if self._count == 0:
                     return "section"
-                self._section_header()
+                assert big is not None
+                self._section_header(big)
                 continue
             if self._u32(window.view, window.start + total - 4)[0] != total:
                 return "bad"
@@ -187,14 +194,10 @@ class PcapngFrames:
     def _order_of_section(self, place: int) -> bool | None:
         """Whether the section header at ``place`` is big-endian; None if it is not a section header."""
         head = bytes(self._window.view[place : place + BLOCK_LEAST])
-        if head[:4] != SECTION_HEADER.to_bytes(4, "big"):
-            return None
-        return {BYTE_ORDER_MAGIC: False, _BYTE_ORDER_SWAPPED: True}.get(int.from_bytes(head[8:12], "little"))
+        return _ORDERS.get(head[8:]) if head[:4] == _SECTION else None
 
-    def _section_header(self) -> None:
+    def _section_header(self, big: bool) -> None:
         window = self._window
-        big = self._order_of_section(window.start)
-        assert big is not None
         if self._section and big != self._big:
             self._changes += 1
         self._set_order(big)
@@ -249,15 +252,14 @@ class PcapngFrames:
             self._add(Interface(0xFFFF, 0))
             return
         linktype = fold_linktype(self._halves(view, place + 8)[0])
-        name, resolution, offset_s = None, 6, 0
-        for code, value in self._options(place + 16, end, place):
-            if code == IF_NAME:
-                name = value.rstrip(b"\0").decode("utf-8", "replace")
-            elif code == IF_TSRESOL and value:
-                resolution = value[0]
-            elif code == _IF_TSOFFSET and len(value) >= 8:
-                offset_s = self._i64(value)[0]
-        found = Interface(linktype, self._u32(view, place + 12)[0], resolution, offset_s, name)
+        resolution, offset_s = 6, 0
+        if end - place > 16:
+            for code, value in self._options(place + 16, end, place):
+                if code == IF_TSRESOL and value:
+                    resolution = value[0]
+                elif code == _IF_TSOFFSET and len(value) >= 8:
+                    offset_s = self._i64(value)[0]
+        found = Interface(linktype, self._u32(view, place + 12)[0], resolution, offset_s)
         self._add(found)
         if linktype in SUPPORTED_LINKTYPES:
             self._readable = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,7 @@ _SECONDS_END = (1 << 62) // _NS  # so that the difference of any two times fits 
 _FAR_S = 1 << 40  # seconds beyond any use
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(NamedTuple):
     """An interface description block.
 
     Args:
@@ -23,14 +23,12 @@ class Interface:
         snaplen: most bytes captured of a frame; 0 for no limit.
         resolution: the ``if_tsresol`` byte: 10^-n seconds, or 2^-n with the highest bit set.
         offset_s: seconds to add to every time.
-        name: the interface's name, if it was written.
     """
 
     linktype: int
     snaplen: int
     resolution: int = 6
     offset_s: int = 0
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,12 @@ class InterfaceTables:
         fresh, self._fresh = self._fresh, []
         if not fresh:
             return
-        linktypes = np.array([one.linktype for one in fresh], np.uint16)
+        folded, _, steps, seconds = zip(*fresh, strict=True)
+        linktypes = np.array(folded, np.uint16)
         self.all_supported = self.all_supported and set(linktypes.tolist()) <= SUPPORTED_LINKTYPES
         self.linktype = np.append(self.linktype, linktypes)
-        resolutions = np.array([one.resolution for one in fresh], np.uint8)
-        self._resolution = np.append(self._resolution, resolutions)
-        offsets = np.array([max(-_FAR_S, min(_FAR_S, one.offset_s)) for one in fresh], np.int64)
+        self._resolution = np.append(self._resolution, np.array(steps, np.uint8))
+        offsets = np.clip(np.array(seconds, np.int64), -_FAR_S, _FAR_S)
         self._offset_s = np.append(self._offset_s, offsets)
         usual = int(self._resolution[0])
         is_plain = usual <= 9 and not self._offset_s.any() and bool((self._resolution == usual).all())

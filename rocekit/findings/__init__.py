@@ -13,6 +13,6 @@ together once, and each story belongs to one rule.
 from __future__ import annotations
 
 from rocekit.findings.evidence import Evidence
-from rocekit.findings.finding import ERROR, INFO, SEVERITIES, WARNING, Finding, Rule
+from rocekit.findings.finding import ERROR, INFO, SEVERITIES, WARNING, Finding, Rule, draw_with
 
-__all__ = ["Evidence", "Finding", "Rule", "ERROR", "WARNING", "INFO", "SEVERITIES"]
+__all__ = ["Evidence", "Finding", "Rule", "draw_with", "ERROR", "WARNING", "INFO", "SEVERITIES"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN
 from rocekit.track.transfers import ACKED
-from rocekit.wire import NAK_SEQUENCE_ERROR, PATH_MTU_CODES, local_ack_timeout_ns, syndrome_value
+from rocekit.wire import NAK_SEQUENCE_ERROR, local_ack_timeout_ns, syndrome_value
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -379,26 +380,22 @@ class Evidence:
         read = transfer.is_read
         if read and transfer.response_next > transfer.first_psn:
             return 0, 0
-        large = _largest(transfer)
-        passed = [
-            t
-            for key, transfers in self.transfers_of.items()
-            for t in transfers
-            if t.status == ACKED and self._between(key, *((src, dst) if t.is_read == read else (dst, src)))
-        ]
-        sent = self.transfers_of[connection.id, side]
-        own = [_largest(t) for t in sent if t.status == ACKED and t.is_read == read]
+        large = largest_packet(transfer)
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
-        if large <= _FITS_EVERYWHERE or not own or not alive or max(own) >= large:
+        if large <= _FITS_EVERYWHERE or not alive:
             return 0, 0
-        again = sum(t.retransmitted_packets > 0 for t in passed) / len(passed)
-        if max(map(_largest, passed)) >= large or again**story.transmissions > _BY_CHANCE:
+        own = self._passed.of_side.get((connection.id, side, read))
+        if own is None or own >= large:
             return 0, 0
-        return large, max(own)
+        passed = self._passed.of_way[(dst, src) if read else (src, dst)]
+        again = passed.sent_again / passed.transfers
+        if passed.largest >= large or again**story.transmissions > _BY_CHANCE:
+            return 0, 0
+        return large, own
 
-    def _between(self, key: tuple[int, int], src: str, dst: str) -> bool:
-        connection = self.connections_by_id[key[0]]
-        return connection.ips[key[1]] == src and connection.ips[1 - key[1]] == dst
+    @cached_property
+    def _passed(self) -> PassedSizes:
+        return PassedSizes(self.transfers_of, self.connections_by_id)
 
     @cached_property
     def connections_by_id(self) -> Mapping[int, Connection]:
@@ -454,15 +451,6 @@ def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[s
             "it does not tell"
         )
     return found
-
-
-def _largest(transfer: Transfer) -> int:
-    """The payload of a transfer's largest packet, or of a READ's largest response."""
-    if transfer.is_read:
-        return min(transfer.length or 0, transfer.connection.path_mtu or max(PATH_MTU_CODES))
-    if transfer.last_psn > transfer.first_psn or not transfer.ended:
-        return transfer.connection.path_mtu or transfer.bytes
-    return transfer.bytes
 
 
 def _has_response(transfer: Transfer) -> bool:

@@ -112,6 +112,12 @@ class Finding:
         return f"{self.severity}: {self.rule}: {self.title}"
 
 
+def draw_with(findings: Iterable[Finding], in_notebook: Callable[[Any], str]) -> None:
+    """Give findings what draws them; none is copied, for there may be one for each packet."""
+    for finding in findings:
+        object.__setattr__(finding, "in_notebook", in_notebook)
+
+
 def _named(key: str, value: Any, several: bool) -> Any:
     """Evidence with its frame references named."""
     if isinstance(value, Mapping):

@@ -7,6 +7,7 @@ them one by one would take longer than to read their packets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +38,14 @@ class Survey:
         if observer is None or not len(observer.table):
             return
         self._table = observer.table
-        numbers = [[observer.number(*c.way_key(side)) for c in connections] for side in (0, 1)]
-        self._flow = np.array([[-1 if n is None else n for n in side] for side in numbers], np.int64)
+        self._observer = observer
+
+    @cached_property
+    def _flow(self) -> Ints:
+        """The flows by side and connection; found where some flow has what a rule looks for."""
+        number = self._observer.number
+        numbers = [[number(*c.way_key(side)) for c in self._connections] for side in (0, 1)]
+        return np.array([[-1 if n is None else n for n in side] for side in numbers], np.int64)
 
     def _of(self, column: Ints, missing: int) -> Ints:
         """A column of the flow table, by side and connection."""
@@ -55,6 +62,8 @@ class Survey:
         if self._table is None:
             return []
         low, high = self._table.classes()
+        if int(high.max()) <= int(low.min()):
+            return []
         lowest = self._of(low, int(low.max())).min(axis=0)
         return list(self._at(lowest < self._of(high, -1).max(axis=0)))
 
@@ -66,6 +75,9 @@ class Survey:
             return []
         low, high = self._table.classes([REQUEST])
         tag = self._table.column("shape") >> 8 & 0xFF
+        seen = high >= 0
+        if not seen.any() or (high[seen].max() <= low.min() and tag[seen].max() <= tag[seen].min()):
+            return []
         hosts = self._table.column("src") << 32 | self._table.column("dst")
         found = np.zeros(len(self._connections), np.bool_)
         key = np.where(self._of(high, -1) >= 0, self._of(hosts, -1), -1).ravel()
@@ -82,7 +94,10 @@ class Survey:
         """Connections whose full packets (those that do not end a message) differ in size."""
         if self._table is None:
             return []
-        size = self._of(self._table.sizes(), -1)
+        sizes = self._table.sizes()
+        if int(sizes.min()) >= -1 and len(distinct(sizes[sizes >= 0])) < 2:
+            return []
+        size = self._of(sizes, -1)
         both = (size >= 0).all(axis=0)
         varied = (size < -1).any(axis=0)
         return list(self._at(varied | (both & (size[0] != size[1]))))
@@ -91,4 +106,7 @@ class Survey:
         """Connections of which one side has at least ``least`` in column ``name``."""
         if self._table is None:
             return []
-        return list(self._at((self._of(self._table.column(name), 0) >= least).any(axis=0)))
+        column = self._table.column(name)
+        if int(column.max()) < least:
+            return []
+        return list(self._at((self._of(column, 0) >= least).any(axis=0)))

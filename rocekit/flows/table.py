@@ -226,7 +226,7 @@ class FlowTable:
     def view(self, number: int) -> FlowView:
         """The flow with a number that ``numbers`` gives."""
         column = self._sums.row(number)
-        marks = {name: int(self._marks_of(name)[number]) for name in _MARKS}
+        marks = {name: int(kept[number]) if number < len(kept) else 0 for name, kept in self._marks.items()}
         shapes = self._sums.shapes.get(number) or {column["shape"]}
         sizes = self._sums.sizes.get(number)
         if sizes is None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.malformed import MALFORMED
-from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.packets.wrapping import PLAIN, Wrapping, numbers_of
 from rocekit.wire import BTH, GRH, HEADERS, OPCODES, Field, Header
 from rocekit.wire.network import ECN_BITS, ECN_MASK
 from rocekit.wire.sorting import distinct
@@ -203,8 +203,8 @@ class Packets:
         if name == "ecn":
             return self._columns["tclass"] & ECN_MASK
         if name in ("vni", "scope"):
-            values = np.array([getattr(wrapping, name) for wrapping in self.wrappings], np.int64)
-            return values[self._columns["encapsulation"]]
+            numbers, which = np.unique(self._columns["encapsulation"], return_inverse=True)
+            return numbers_of(self.wrappings, name, numbers)[which]
         homes = FIELD_HOMES[name]
         if homes[0][0] is BTH:
             return _shift(self._words, 0, homes[0][1])

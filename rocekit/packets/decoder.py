@@ -32,9 +32,8 @@ from rocekit.packets.locations import Locations
 from rocekit.packets.malformed import UNKNOWN_OPCODE
 from rocekit.packets.other_frames import NOT_ROCE, count_others
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
-from rocekit.packets.walk import Walk
 from rocekit.packets.witnesses import Witnesses
-from rocekit.packets.wrappings import Trail, Wrappings
+from rocekit.packets.wrappings import LOOK_AHEAD, Fronts, Wrappings
 from rocekit.wire import ICRC_BYTES, VENDOR
 from rocekit.wire.byte_rows import gather
 
@@ -134,7 +133,6 @@ class Decoder:
         self._dissector = Dissector()
         self._flows = FlowNumbers()
         self._pairs: dict[int, PairNumbers] = {}
-        self._walk = Walk()
         self._wrappings = Wrappings()
 
     @property
@@ -262,15 +260,19 @@ class Decoder:
 
         wrapped = found["wrapped_row"]
 
-        def trail_of(place: int) -> tuple[bytes, Trail]:
-            row = int(wrapped[place])
-            index = int(found["index"][row])
-            start = int(found["start"][row] - batch.offset[index])
-            frame = batch.frame(index)
-            return frame, self._walk.trail(frame, int(batch.linktype[index]), start)
+        def fronts(places: Column) -> Fronts:
+            rows = wrapped[places]
+            index = found["index"][rows]
+            begin, start = batch.offset[index], found["start"][rows]
+            end = np.minimum(start + LOOK_AHEAD, begin + batch.caplen[index])
+            data = batch.buffer.data
+            parts = [data[first:last] for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
+            return Fronts(
+                b"".join(parts), np.cumsum(end - begin), start - begin, batch.linktype[index].astype(np.int64)
+            )
 
         wrapping, scope = np.zeros(len(found["bth"]), np.int32), np.zeros(len(found["bth"]), np.int64)
-        wrapping[wrapped], scope[wrapped] = self._wrappings.of(found["chain"], found["scope"], trail_of)
+        wrapping[wrapped], scope[wrapped] = self._wrappings.of(found["chain"], found["scope"], fronts)
         return wrapping, scope
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:

@@ -2,7 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-cdef uint64_t _MIXER
+cdef uint64_t _FIRST
+cdef uint64_t _SECOND
 cdef uint64_t _WORD
 cdef uint64_t _SHIFT
 

@@ -1,11 +1,13 @@
 """Small numbers for addresses and one-way flows, in the order in which they are first seen.
 
 Both are hash tables with open addressing: compiled, a packet costs some nanoseconds, whatever the table's
-size.
+size. The hash has secret factors: whoever makes a capture could otherwise choose addresses that all start
+at one place of the table, so that each packet looks at all before it. The numbers do not depend on them.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +20,8 @@ from rocekit.wire.network import address_text
 ADDRESS_BITS: Final = 20
 _LEAST: Final = 1024  # places; always a power of two
 MIXER: Final = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio: spreads near keys
-_MIXER: Final = MIXER
+_FIRST: Final = secrets.randbits(64) | 1
+_SECOND: Final = secrets.randbits(64) | 1
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
 
@@ -67,7 +70,7 @@ class PairNumbers:
     def _find(self, high: int, low: int) -> int:
         """The place of an address in the table, or the free place for it."""
         last = self._size - 1
-        at = _mixed(high ^ low) & last
+        at = _mixed(high ^ _mixed(low)) & last
         while self._numbers[at] >= 0 and (self._low[at] != low or self._high[at] != high):
             at = at + 1 & last
         return at
@@ -96,8 +99,10 @@ class Addresses:
 
 
 def _mixed(key: int) -> int:
-    """Where the search for a key starts: the upper half of a product, in which near keys are far apart."""
-    return (key * _MIXER & _WORD) >> _SHIFT
+    """Where the search for a key starts: the lower bits, in which near keys are far apart."""
+    key = key * _FIRST & _WORD
+    key = (key ^ key >> _SHIFT) * _SECOND & _WORD
+    return key >> _SHIFT
 
 
 def _empty_table(size: int) -> tuple[Any, Any, Any]:

@@ -9,25 +9,80 @@ part of the scope: they differ with the direction, the way or the capture point.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Parts = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]
+"""The layers, VLANs and outer addresses of a wrapping."""
+Reader = Callable[[], Parts]
 
 _NETWORK_ID: Final = re.compile(r"(?:VNI|VSID|I-SID) (\d+)$")
 
 
-class Wrapping(NamedTuple):
-    """What is around some packets.
+class Wrapping:
+    """What is around some packets. The text is made when it is asked for: there may be one for each packet.
 
     Attributes:
         scope: the number of its scope; 0: none.
-        layers: the tags, tunnels and labels as text, the outermost first, with outer addresses.
-        outer: the outer IP addresses, each pair's source first.
-        vlans: the VLAN IDs of the packet itself, the outer tag first; those around a mirror's copy are not.
     """
 
-    scope: int = 0
-    layers: tuple[str, ...] = ()
-    vlans: tuple[int, ...] = ()
-    outer: tuple[str, ...] = ()
+    __slots__ = ("_parts", "_read", "scope")
+
+    def __init__(
+        self,
+        scope: int = 0,
+        layers: tuple[str, ...] = (),
+        vlans: tuple[int, ...] = (),
+        outer: tuple[str, ...] = (),
+    ) -> None:
+        self.scope = scope
+        self._parts: Parts | None = (layers, vlans, outer)
+        self._read: Reader | None = None
+
+    @classmethod
+    def unread(cls, scope: int, read: Reader) -> Wrapping:
+        """A wrapping whose layers, VLANs and outer addresses ``read`` gives, once they are asked for."""
+        wrapping = cls.__new__(cls)
+        wrapping.scope, wrapping._parts, wrapping._read = scope, None, read
+        return wrapping
+
+    def _known(self) -> Parts:
+        if self._parts is None:
+            assert self._read is not None
+            self._parts, self._read = self._read(), None
+        return self._parts
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The tags, tunnels and labels as text, the outermost first, with outer addresses."""
+        return self._known()[0]
+
+    @property
+    def vlans(self) -> tuple[int, ...]:
+        """The VLAN IDs of the packet itself, the outer tag first; those around a mirror's copy are not."""
+        return self._known()[1]
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """The outer IP addresses, each pair's source first."""
+        return self._known()[2]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Wrapping):
+            return NotImplemented
+        return self.scope == other.scope and (self is other or self._known() == other._known())
+
+    def __hash__(self) -> int:
+        return hash(self.scope)
+
+    def __reduce__(self) -> tuple[type[Wrapping], tuple[object, ...]]:
+        return Wrapping, (self.scope, *self._known())
+
+    def __repr__(self) -> str:
+        return f"Wrapping(scope={self.scope}, layers={self.layers}, vlans={self.vlans}, outer={self.outer})"
 
     @property
     def short(self) -> tuple[str, ...]:
@@ -43,3 +98,12 @@ class Wrapping(NamedTuple):
 
 #: Nothing but the link, IP and UDP.
 PLAIN: Final = Wrapping()
+
+
+def numbers_of(wrappings: Sequence[Wrapping], name: str, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+    """An attribute, ``scope`` or ``vni``, of the wrappings with these numbers."""
+    of_many: Callable[[NDArray[np.int32]], NDArray[np.int64]] | None
+    of_many = getattr(wrappings, f"{name}s", None)
+    if of_many is not None:  # a table, which need not make them
+        return of_many(numbers)
+    return np.array([getattr(wrappings[n], name) for n in numbers.tolist()], np.int64)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from ipaddress import ip_address
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.flow_numbers import PairNumbers
-from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.packets.walk import Walk
+from rocekit.packets.wrapping import PLAIN, Parts, Wrapping
 from rocekit.wire.encapsulations import (
     GRE_CHECKSUM,
     GRE_KEY,
@@ -24,10 +28,74 @@ Ints = NDArray[np.int64]
 Trail = Sequence[tuple[int, int]]
 """Layers of a frame: their kinds and places."""
 
+
+#: What follows the last label is told by a few bytes of the packet (see ``Walk``).
+LOOK_AHEAD: Final = 16
+
+
+class Fronts(NamedTuple):
+    """The bytes of frames up to their packets and some of these, one frame after the other.
+
+    Attributes:
+        ends: where those of each frame end in ``data``; starts: where its packet starts in the frame.
+    """
+
+    data: bytes
+    ends: Ints
+    starts: Ints
+    linktypes: Ints
+
+
 _IPV4, _IPV6, _ROUTING = KINDS["ipv4"], KINDS["ipv6"], KINDS["routing"]
 _VLAN, _GRE, _ETHERNET = KINDS["vlan"], KINDS["gre"], KINDS["ethernet"]
 _ADDRESSES: Final = {_IPV4: (12, 4), _IPV6: (8, 16)}
 _NETWORK: Final = (_IPV4, _IPV6)
+
+
+class WrappingTable(Sequence[Wrapping]):
+    """Wrappings by number, made when they are asked for: there may be one for each packet."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Wrapping] = {0: PLAIN}
+        self._scopes = np.zeros(1, np.int64)
+        self._firsts: list[int] = []
+        self._fronts: list[Fronts] = []
+        self._walk = Walk()
+        self._alone = Lock()  # batches may be decoded while others ask for what is around packets
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    @overload
+    def __getitem__(self, number: int) -> Wrapping: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Wrapping]: ...
+    def __getitem__(self, number: int | slice) -> Wrapping | list[Wrapping]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        found = self._made.get(number)
+        if found is None:
+            scope = int(self._scopes[number])
+            found = self._made[number] = Wrapping.unread(scope, partial(self._read, number))
+        return found
+
+    def scopes(self, numbers: Ints) -> Ints:
+        """The scope of each."""
+        return self._scopes[numbers]
+
+    def add(self, scopes: Sequence[int], fronts: Fronts) -> None:
+        """Add wrappings with these scopes, in order of their numbers."""
+        self._firsts.append(len(self))
+        self._fronts.append(fronts)
+        self._scopes = np.append(self._scopes, np.array(scopes, np.int64))
+
+    def _read(self, number: int) -> Parts:
+        at = bisect_right(self._firsts, number) - 1
+        fronts, n = self._fronts[at], number - self._firsts[at]
+        frame = fronts.data[int(fronts.ends[n - 1]) if n else 0 : int(fronts.ends[n])]
+        with self._alone:
+            trail = self._walk.trail(frame, int(fronts.linktypes[n]), int(fronts.starts[n]))
+        return _parts(frame, trail)
 
 
 class Wrappings:
@@ -38,54 +106,51 @@ class Wrappings:
     """
 
     def __init__(self) -> None:
-        self.every: list[Wrapping] = [PLAIN]
         self._scopes: dict[int, int] = {0: 0}
         self._scopes_known = 1
         self._begin()
 
     def _begin(self) -> None:
+        self.every = WrappingTable()  # packets of before have the table of before
         self._pairs = PairNumbers()
         self._pairs.of(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
-        self._scope_of = np.zeros(1, np.int64)
 
     def keep(self, scopes: Collection[int]) -> None:
         """Forget all wrappings, and all scopes but these, which keep their numbers; between two batches."""
-        self.every = [PLAIN]  # packets of before have the list of before
         self._scopes = {key: number for key, number in self._scopes.items() if not number or number in scopes}
         self._begin()
 
-    def of(self, chain: Any, scope: Any, trail_of: Callable[[int], tuple[bytes, Trail]]) -> tuple[Ints, Ints]:
+    def of(self, chain: Any, scope: Any, fronts: Callable[[Ints], Fronts]) -> tuple[Ints, Ints]:
         """Each packet's wrapping and scope, by number.
 
         Args:
             chain, scope: columns of the walk.
-            trail_of: gives the frame of a packet and its layers.
+            fronts: those of some packets, by their places in these columns.
         """
         if (chain == chain[0]).all() and (scope == scope[0]).all():
-            one, own = self._each(chain[:1], scope[:1], trail_of)
+            one, own = self._each(chain[:1], scope[:1], fronts)
             return np.repeat(one, len(chain)), np.repeat(own, len(chain))
-        return self._each(chain, scope, trail_of)
+        return self._each(chain, scope, fronts)
 
-    def _each(
-        self, chain: Any, scope: Any, trail_of: Callable[[int], tuple[bytes, Trail]]
-    ) -> tuple[Ints, Ints]:
+    def _each(self, chain: Any, scope: Any, fronts: Callable[[Ints], Fronts]) -> tuple[Ints, Ints]:
         found: Ints = self._pairs.of(chain, scope)
-        if len(self._pairs.known) > len(self.every):
+        before, known = len(self.every), self._scopes
+        if len(self._pairs.known) > before:
             numbers, first = np.unique(found, return_index=True)
-            for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
-                if number >= len(self.every):
-                    key = self._pairs.known[number][1]
-                    own = self._scopes.setdefault(int(key), self._scopes_known)
-                    self._scopes_known += own == self._scopes_known
-                    self.every.append(_wrapping(own, *trail_of(row)))
-        if len(self._scope_of) < len(self.every):
-            new = [wrapping.scope for wrapping in self.every[len(self._scope_of) :]]
-            self._scope_of = np.append(self._scope_of, np.array(new, np.int64))
-        return found, self._scope_of[found]
+            rows = first[np.searchsorted(numbers, before) :]
+            scopes = []
+            for key in scope[rows].tolist():
+                own = known.get(key)
+                if own is None:
+                    own = known[key] = self._scopes_known
+                    self._scopes_known += 1
+                scopes.append(own)
+            self.every.add(scopes, fronts(rows))
+        return found, self.every.scopes(found)
 
 
-def _wrapping(scope: int, frame: bytes, trail: Trail) -> Wrapping:
-    """The wrapping of a frame's packet, behind the layers in ``trail``."""
+def _parts(frame: bytes, trail: Trail) -> Parts:
+    """What is around a packet, behind the layers in ``trail``."""
     layers: list[str] = []
     vlans: list[int] = []
     outer: list[str] = []
@@ -110,7 +175,7 @@ def _wrapping(scope: int, frame: bytes, trail: Trail) -> Wrapping:
                 vlans.append(value)
             elif layer.mirror:
                 vlans.clear()
-    return Wrapping(scope, tuple(layers), tuple(vlans), tuple(outer))
+    return tuple(layers), tuple(vlans), tuple(outer)
 
 
 def addresses_at(frame: bytes, kind: int, at: int) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,7 @@ class HostPairs:
         self._columns = sampler.columns(file)
         self._ways = _Ways.of(self._columns) if self._columns else _Ways({}, {})
         pair, side = place(self._columns, self._addresses, connections)
+        self._pair = pair
         self.shown: list[int] = distinct(pair[pair >= 0]).tolist()
         self.turns = turnarounds(self._columns, pair, side)
         self._turns_by_pair = RowsBy(self.turns.pair)
@@ -76,6 +77,25 @@ class HostPairs:
         low = np.searchsorted(ordered.pair, self.shown).tolist()
         high = np.searchsorted(ordered.pair, self.shown, side="right").tolist()
         return [(n, ordered.where(slice(low[i], high[i]))) for i, n in enumerate(self.shown)]
+
+    def telling(self) -> list[int]:
+        """Those of ``shown`` whose hosts' place the packets may tell."""
+        if self._local or self._ways.sent_here:
+            return self.shown
+        ends = self._columns["src"] << 32 | self._columns["dst"]
+        both = np.array([way for way in self._ways.hops if self._opposite(way) in self._ways.hops], np.int64)
+        found = np.isin(ends, both)
+        if len(self.turns.pair):
+            turned = distinct(self.turns.pair)
+            hosts = np.isin(self._pair, turned)
+            ways = distinct(ends[hosts])
+            found |= np.isin(ends, ways) | np.isin(ends, self._opposite(ways))
+        return distinct(self._pair[found & (self._pair >= 0)]).tolist()
+
+    @staticmethod
+    def _opposite(way: Any) -> Any:
+        """The way back."""
+        return (way & 0xFFFF_FFFF) << 32 | way >> 32
 
     def turns_of(self, members: Sequence[int], flipped: set[int]) -> Turns:
         """The turnarounds of some connections; ``a`` and ``b`` are swapped for those in ``flipped``."""

@@ -17,7 +17,7 @@ acknowledge, or where one host responds at once and the other is steadily late. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,6 +106,11 @@ class Vantages:
         self._tables = {file: HostPairs(sampler, file, connections) for file in sampler.files}
         self._programs = _program_turns(journal, connections) if journal is not None else {}
 
+    @property
+    def files(self) -> list[int]:
+        """The captures that have packets."""
+        return [file for file, table in self._tables.items() if table.shown]
+
     def of_connections(self) -> dict[int, list[Vantage]]:
         """By connection id: one for each capture that contains it."""
         found: dict[int, list[Vantage]] = {}
@@ -119,20 +124,24 @@ class Vantages:
 
     def of_files(self) -> dict[int, list[Vantage]]:
         """By capture: one for each pair of hosts whose traffic it contains."""
-        found: dict[int, list[Vantage]] = {}
-        for file, table in self._tables.items():
-            hosts = {number: _hosts(self._connections[number]) for number in table.shown}
-            names = sorted({tuple(sorted(pair)) for pair in hosts.values()})
-            members_of: dict[tuple[str, ...], list[int]] = {name: [] for name in names}
-            for number, pair in hosts.items():
-                members_of[tuple(sorted(pair))].append(number)
-            for pair_name, members in members_of.items():
-                turns = table.turns_of(members, {n for n in members if hosts[n][0] > hosts[n][1]})
-                ends = (str(pair_name[0]), str(pair_name[1]))
-                found.setdefault(file, []).append(
-                    self._judge(table, turns, ends, [self._connections[n] for n in members])
-                )
-        return found
+        return {file: list(self.of_hosts(file)) for file, table in self._tables.items() if table.shown}
+
+    def of_hosts(self, file: int, *, telling: bool = False) -> Iterator[Vantage]:
+        """One for each pair of hosts whose traffic a capture contains, in order of their addresses.
+
+        Args:
+            telling: without pairs of which nothing tells the place, which may be as many as packets.
+        """
+        table, connections = self._tables[file], self._connections
+        members_of: dict[tuple[str, str], list[int]] = {}
+        for number in table.telling() if telling and self._journal is None else table.shown:
+            here, there = _hosts(connections[number])
+            members_of.setdefault((here, there) if here <= there else (there, here), []).append(number)
+        for ends in sorted(members_of):
+            members = members_of[ends]
+            flipped = {n for n in members if _hosts(connections[n]) != ends}
+            turns = table.turns_of(members, flipped)
+            yield self._judge(table, turns, ends, [connections[n] for n in members])
 
     def _judge(
         self, table: HostPairs, turns: Turns, hosts: tuple[str, str], connections: Sequence[Connection]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rocekit.explanation.collective import collective_lines
@@ -18,6 +18,7 @@ from rocekit.wire.words import duration, end, moment, plural, short_size, size
 if TYPE_CHECKING:
     from rocekit.explanation.contents import Contents
     from rocekit.explanation.results import CaptureSummary, Results
+    from rocekit.points.vantage import Vantage
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
 
@@ -223,14 +224,25 @@ def order_line(capture: CaptureSummary, file: int) -> str:
 def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:
     """Where each capture was taken: the lines of what is known, and the lines of what is unknown."""
     known, unknown = [], []
-    for file, vantages in analysis.vantages().of_files().items():
+    vantages = analysis.vantages()
+    for file in vantages.files:
         name = f" of {safe(analysis.capture.files[file])}" if analysis.capture.several else ""
-        words = dict.fromkeys(str(v) for v in vantages if v.place is not None)
-        known += [f"  Capture point{name}: {point}" for point in list(words)[:_SHOWN_POINTS]]
+        words = _first_points(v for v in vantages.of_hosts(file, telling=True) if v.place is not None)
+        known += [f"  Capture point{name}: {point}" for point in words]
         if not words:
-            words = dict.fromkeys(map(str, vantages))
-            unknown += [f"Capture point{name}: {point}" for point in list(words)[:_SHOWN_POINTS]]
+            words = _first_points(vantages.of_hosts(file))
+            unknown += [f"Capture point{name}: {point}" for point in words]
     return known, unknown
+
+
+def _first_points(vantages: Iterable[Vantage]) -> list[str]:
+    """Those that are shown; no more are judged."""
+    words: dict[str, None] = {}
+    for vantage in vantages:
+        words[str(vantage)] = None
+        if len(words) == _SHOWN_POINTS:
+            break
+    return list(words)
 
 
 def connection_lines(

@@ -134,31 +134,34 @@ class Exchange:
         The REQ's retry counts and timeout hold for both ends; the REP's RNR retry count replaces the REQ's
         for the REQ's sender (12.6.8).
         """
-        req, rep = self.request.cm, None if self.reply is None else self.reply.cm
-        timeout = req.number("primary_local_ack_timeout")
+        req, rep = self.request.cm.number, _nothing if self.reply is None else self.reply.cm.number
+        both = {
+            "path_mtu": self.request.cm.path_mtu,
+            "retry_count": req("retry_count"),
+            "ack_timeout": req("primary_local_ack_timeout"),
+            "traffic_class": req("primary_traffic_class"),
+            "service_level": req("primary_sl"),
+        }
         asked = Negotiated(
-            starting_psn=None if rep is None else rep.number("starting_psn"),
-            path_mtu=req.path_mtu,
-            retry_count=req.number("retry_count"),
-            rnr_retry_count=None if rep is None else rep.number("rnr_retry_count"),
-            ack_timeout=timeout,
-            responder_resources=req.number("responder_resources"),
-            initiator_depth=req.number("initiator_depth"),
-            traffic_class=req.number("primary_traffic_class"),
-            service_level=req.number("primary_sl"),
+            starting_psn=rep("starting_psn"),
+            rnr_retry_count=rep("rnr_retry_count"),
+            responder_resources=req("responder_resources"),
+            initiator_depth=req("initiator_depth"),
+            **both,
         )
         answered = Negotiated(
-            starting_psn=req.number("starting_psn"),
-            path_mtu=req.path_mtu,
-            retry_count=req.number("retry_count"),
-            rnr_retry_count=req.number("rnr_retry_count"),
-            ack_timeout=timeout,
-            responder_resources=None if rep is None else rep.number("responder_resources"),
-            initiator_depth=None if rep is None else rep.number("initiator_depth"),
-            traffic_class=req.number("primary_traffic_class"),
-            service_level=req.number("primary_sl"),
+            starting_psn=req("starting_psn"),
+            rnr_retry_count=req("rnr_retry_count"),
+            responder_resources=rep("responder_resources"),
+            initiator_depth=rep("initiator_depth"),
+            **both,
         )
         return [asked, answered]
+
+
+def _nothing(_name: str) -> int | None:
+    """The numbers of a message that was not seen."""
+    return None
 
 
 class Exchanges:

@@ -16,8 +16,8 @@ QPNs are compared together with addresses: each host has its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from rocekit import wire
 from rocekit.packets.wrapping import PLAIN, Wrapping
@@ -32,8 +32,7 @@ MAX_KEPT = 1000
 """Frames and events of one kind kept per connection; more are only counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Negotiated:
+class Negotiated(NamedTuple):
     """What the CM exchange, the journal or a handshake says of one side; None: nothing.
 
     Attributes:
@@ -55,8 +54,7 @@ class Negotiated:
 
     def overruled_by(self, other: Negotiated) -> Negotiated:
         """The same, with what ``other`` knows in its place."""
-        known = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
-        return replace(self, **known)
+        return Negotiated(*(own if said is None else said for own, said in zip(self, other, strict=True)))
 
 
 _NOTHING_KNOWN: Final = Negotiated()

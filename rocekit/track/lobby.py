@@ -11,7 +11,7 @@ ones, at last by the times of responses (see ``response_times``). What stays und
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.track.bulk import Chain, Chains
@@ -45,16 +45,15 @@ BEFORE: Final = 1024
 ALIKE: Final = 256
 #: A queue is made anew once more than so many at its front, and half of it, wait no longer.
 _LONG: Final = 64
-
 #: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
 #: one and the row of the first one.
 Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
-
 
 #: Of all flows and lobbies that have none, which are most: nothing is put into them.
 _NONE_HELD: Final[list[Waiting]] = []
 _NO_VOTES: Final[dict[Flow, int]] = {}
 _NONE_NARROWED: Final[set[Flow]] = set()
+_EMPTY: Final[dict[Any, Any]] = {}
 
 
 @dataclass(eq=False)
@@ -190,10 +189,9 @@ class Lobby:
         # Waiting flows by PSN: those whose requests come near a stretch of them; tracked ones by source.
         # Made at the first response: a flood of addresses makes many lobbies without.
         self._asked = False
-        self._buckets: dict[int, dict[Flow, None]] = {}
-        self._tracked: dict[int, dict[Flow, None]] = {}
+        self._buckets = self._tracked = _EMPTY
         # The scopes that each source's flows have been in; until there is another than 0 the sources only.
-        self._scopes: dict[int, set[int]] = {}
+        self._scopes: dict[int, set[int]] = _EMPTY
         self._plain: tuple[int, ...] = ()
         self.decided_by = "psn"
         self.surely = True
@@ -203,7 +201,7 @@ class Lobby:
         # Responders whose candidates were so many that only those of their source port count.
         self._narrowed: set[Flow] = _NONE_NARROWED
         # Flows that a source port paired: without it they would still be candidates.
-        self._by_ports: dict[Flow, bool] = {}
+        self._by_ports: dict[Flow, bool] = _EMPTY
 
     def add(self, flow: Flow) -> None:
         self.flows[flow] = None
@@ -255,7 +253,7 @@ class Lobby:
 
     def _find_by_psn(self) -> None:
         """From now on responses ask."""
-        self._asked = True
+        self._asked, self._buckets, self._tracked = True, {}, {}
         for flow in self.flows:
             if flow.connection is not None:
                 self._tracked.setdefault(flow.src, {})[flow] = None
@@ -309,8 +307,7 @@ class Lobby:
             room = _NEAR_MASK - (flow.high + NEAR & _NEAR_MASK)
         self._chains.await_more(flow.number, r.psn[i] + 1, r.payload_length[i], room, self._number)
 
-    def is_last(self, order: int) -> bool:
-        """Whether the packet with this number was kept last."""
+    def is_last(self, order: int) -> bool:  # whether it was kept last
         return order == self._last
 
     def _most(self) -> int:
@@ -431,8 +428,12 @@ class Lobby:
         best = self._by_source_port(best, responder)
         if len(best) != 1:
             return None
-        self._by_ports[best[0]] = self.surely
+        self._note_port(best[0])
         return best[0]
+
+    def _note_port(self, flow: Flow) -> None:
+        self._by_ports = self._by_ports or {}
+        self._by_ports[flow] = self.surely
 
     def _by_psn(self, found: Flow, responder: Flow, rivals: list[Flow]) -> Flow:
         """The only candidate left: PSNs decide, unless only source ports took ``rivals`` away."""
@@ -440,7 +441,7 @@ class Lobby:
         self.surely = not narrowed and all(self._by_ports[f] for f in rivals)
         self.decided_by = "source port" if narrowed or rivals else "psn"
         if self.decided_by == "source port":
-            self._by_ports[found] = self.surely
+            self._note_port(found)
         return found
 
     def _by_source_port(self, alike: list[Flow], responder: Flow) -> list[Flow]:

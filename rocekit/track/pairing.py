@@ -435,16 +435,16 @@ class Pairing(Sink):
         a_qpn, b_qpn = qpns(exchange)
         if a_qpn is None or b_qpn is None:
             return
-        connection = Connection(
+        connection = connected(
             len(self.connections),
             exchange.transport,
             [self._addresses[a], self._addresses[b]],
             [a_qpn, b_qpn],
             "cm",
-            path_mtu=exchange.request.cm.path_mtu,
-            negotiated=self._known.agreed(exchange, (a_qpn, b_qpn)),
-            around=[exchange.request.around, around],
         )
+        connection.path_mtu = exchange.request.cm.path_mtu
+        connection.negotiated = self._known.agreed(exchange, (a_qpn, b_qpn))
+        connection.around = [exchange.request.around, around]
         exchange.connection = connection
         self._add(connection)
         waiting = []
@@ -460,12 +460,9 @@ class Pairing(Sink):
                 continue
             if old is not None and old.connection is not None:
                 self._end(old.connection)  # the QPN is used again
-            both.append(
-                Flow(
-                    src, dst, qpn, exchange.transport, 0, connection=connection, side=side,
-                    around=around, scope=around.scope,
-                )
-            )  # fmt: skip
+            flow = seen(src, dst, qpn, connection.transport, 0)
+            flow.connection, flow.side, flow.around, flow.scope = connection, side, around, around.scope
+            both.append(flow)
             self._await(both[-1])
         both[0].partner, both[1].partner = both[1], both[0]
         if waiting:

@@ -35,6 +35,15 @@ class Field(NamedTuple):
         return int.from_bytes(header[self.offset // 8 : last], "big") >> last * 8 - end & (1 << self.bits) - 1
 
 
+class NumberPlace(NamedTuple):
+    """Where a number is in a header: its bytes, and how they become the number."""
+
+    first: int
+    last: int
+    shift: int
+    mask: int
+
+
 #: What ``struct`` calls numbers, by their bits.
 _CODES: Final = MappingProxyType({8: "B", 16: "H", 32: "I", 64: "Q"})
 _LARGEST: Final = max(_CODES)
@@ -78,6 +87,16 @@ class Header:
     @cached_property
     def by_name(self) -> MappingProxyType[str, Field]:
         return MappingProxyType({f.name: f for f in self.fields})
+
+    @cached_property
+    def numbers(self) -> dict[str, NumberPlace]:
+        """Where its numbers are, by name; without reserved fields and runs of bytes."""
+        found = {}
+        for f in self.fields:
+            end, last = f.offset + f.bits, (f.offset + f.bits + 7) // 8
+            if not f.reserved and not f.is_bytes:
+                found[f.name] = NumberPlace(f.offset // 8, last, last * 8 - end, (1 << f.bits) - 1)
+        return found
 
     def unpack(self, data: bytes | memoryview) -> dict[str, int | bytes]:
         """The fields of the header at the start of ``data``, reserved ones left out.

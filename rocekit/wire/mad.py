@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rocekit.wire import PATH_MTU_BYTES, Header
 from rocekit.wire.cm import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Value = int | str | bytes
 _GID_BITS: Final = 128
+#: Of the common header: base version, class, class version, attribute ID and modifier (as in ``MAD``).
+_KINDS: Final = Struct(">BBB13xH2xI").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +101,25 @@ class CmMessage:
 
     def number(self, name: str) -> int | None:
         """A numeric field; None if the message does not have it or is cut before it."""
-        field = self.layout.by_name.get(name)
-        if (
-            field is None
-            or field.is_bytes
-            or field.reserved
-            or field.offset + field.bits > len(self.data) * 8
-        ):
+        place = self.layout.numbers.get(name)
+        if place is None:
             return None
-        return field.number_in(self.data)
+        first, last, shift, mask = place
+        if last > len(self.data):
+            return None
+        return int.from_bytes(self.data[first:last], "big") >> shift & mask
 
-    def address(self, name: str) -> str | None:
-        """A GID as an IP address; None if the message does not have it or is cut before its end."""
+    def gid(self, name: str) -> bytes | None:
+        """The bytes of a GID; None if the message does not have it or is cut before its end."""
         field = self.layout.by_name.get(name)
         if field is None or field.bits != _GID_BITS or field.offset + field.bits > len(self.data) * 8:
             return None
-        return _address(self.data[field.offset // 8 : (field.offset + field.bits) // 8])
+        return self.data[field.offset // 8 : (field.offset + field.bits) // 8]
+
+    def address(self, name: str) -> str | None:
+        """A GID as an IP address; None if the message does not have it or is cut before its end."""
+        gid = self.gid(name)
+        return None if gid is None else _address(gid)
 
     def _private_bytes(self) -> bytes:
         """The private data with the IP addressing; what there is of it."""
@@ -154,10 +160,13 @@ class CmMessage:
         Args:
             port: of the REQ's service ID, for messages that do not name it.
         """
+        if not self._private_bytes().strip(b"\0"):
+            return None
         from rocekit.wire.applications import in_private_data
         from rocekit.wire.applications.said import MAGIC
 
-        said = in_private_data(self.message, self.private_data, port if self.port is None else self.port)
+        own = self.port
+        said = in_private_data(self.message, self.private_data, port if own is None else own)
         return None if said is None or (self.truncated and said.sure != MAGIC) else said
 
     def private_words(self, port: int | None = None) -> str | None:
@@ -231,16 +240,22 @@ _SUMMARY: Final = (
 )
 
 
-class Mad(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mad:
     """A management datagram.
 
     Attributes:
-        fields: the common header's, by the names of ``wire.cm.MAD``.
+        header: the bytes of the common header.
         cm: the message in a MAD of the communication manager, else None.
     """
 
-    fields: Mapping[str, int]
+    header: bytes
     cm: CmMessage | None
+
+    @property
+    def fields(self) -> Mapping[str, int]:
+        """The common header's, by the names of ``wire.cm.MAD``."""
+        return {name: value for name, value in MAD.unpack(self.header).items() if isinstance(value, int)}
 
     @property
     def mgmt_class(self) -> str:
@@ -250,7 +265,8 @@ class Mad(NamedTuple):
 
     @property
     def transaction_id(self) -> int:
-        return self.fields["transaction_id"]
+        first, last, _, _ = MAD.numbers["transaction_id"]
+        return int.from_bytes(self.header[first:last], "big")
 
     def to_dict(self, port: int | None = None) -> dict[str, object]:
         """For JSON; ``port``: as for :meth:`CmMessage.said`."""
@@ -273,16 +289,15 @@ def parse_mad(payload: bytes | memoryview) -> Mad | None:
     data = bytes(payload)
     if len(data) < MAD.length:
         return None
-    fields = {name: value for name, value in MAD.unpack(data).items() if isinstance(value, int)}
-    if fields["base_version"] != 1:  # 13.4.2
+    header = data[: MAD.length]
+    version, kind, class_version, attribute, modifier = _KINDS(header)
+    if version != 1:  # 13.4.2
         return None
-    layout = CM_ATTRIBUTES.get(fields["attribute_id"])
-    is_cm = fields["mgmt_class"] == MGMT_CLASS_CM and fields["class_version"] == CM_CLASS_VERSION
+    layout = CM_ATTRIBUTES.get(attribute)
     cm = None
-    if is_cm and layout is not None:
-        own = data[MAD.length : MAD.length + layout.length]
-        cm = CmMessage(layout, own, fields["attribute_modifier"])
-    return Mad(MappingProxyType(fields), cm)
+    if layout is not None and kind == MGMT_CLASS_CM and class_version == CM_CLASS_VERSION:
+        cm = CmMessage(layout, data[MAD.length : MAD.length + layout.length], modifier)
+    return Mad(header, cm)
 
 
 def _ip_cm(protocol_port: tuple[int, int], private: bytes) -> Mapping[str, int | str] | None:

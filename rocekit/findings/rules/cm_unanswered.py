@@ -101,13 +101,15 @@ def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for exchange in evidence.exchanges:
         yield from _requests(evidence, exchange)
-        yield from _replies(evidence, exchange)
-        yield from _disconnects(exchange)
+        if exchange.reply is not None:
+            yield from _replies(evidence, exchange)
+        if len(exchange.records) > 2:  # a DREQ that comes again
+            yield from _disconnects(exchange)
 
 
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     requests, answers = exchange.sent("REQ"), _answers(exchange)
-    lone = bool(_lone_request(evidence, exchange))
+    lone = not answers and bool(_lone_request(evidence, exchange))
     if not lone and not (answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns):
         return
     first, last = requests[0], requests[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,16 +104,16 @@ def _waits(stories: Sequence[Story]) -> dict[str, Any]:
     timers = [wire.rnr_wait_ns(e.syndrome or 0) // 1000 for s in stories for e in s.rnrs]
     waits = []
     for story in stories:
+        sent_again = sorted(g.time_ns for g in story.repeats if g.first_psn <= story.psn)
         for nak in story.rnrs:
-            after = [
-                g.time_ns for g in story.repeats if g.time_ns >= nak.time_ns and g.first_psn <= story.psn
-            ]
-            if after:
-                waits.append(min(after) - nak.time_ns)
+            at = bisect_left(sent_again, nak.time_ns)
+            if at < len(sent_again):
+                waits.append(sent_again[at] - nak.time_ns)
     found: dict[str, Any] = {"advertised_timer_us": max(timers)}
     if waits:
         found |= {"waited_min_ns": min(waits), "waited_max_ns": max(waits)}
-        found["waited_too_short"] = sum(w < min(timers) * 1000 * 0.9 for w in waits)
+        least_ns = min(timers) * 1000 * 0.9
+        found["waited_too_short"] = sum(w < least_ns for w in waits)
     return found
 
 

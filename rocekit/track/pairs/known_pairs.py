@@ -124,10 +124,13 @@ class KnownPairs:
         GIDs' addresses moves the connection there.
         """
         request = exchange.request.cm
+        gids = [request.gid(f"primary_{whose}_port_gid") for whose in ("local", "remote")]
+        if gids[0] == gids[1] or None in gids:
+            return None
         a, b = request.address("primary_local_port_gid"), request.address("primary_remote_port_gid")
         if [a, b] == connection.ips or a is None or b is None:
             return None
-        if a == b or not _is_host(a) or not _is_host(b):
+        if not _is_host(a) or not _is_host(b):
             return None
         qpns = connection.qpns[0] or 0, connection.qpns[1] or 0
         said = connection.negotiated[0], connection.negotiated[1]

@@ -447,9 +447,11 @@ class Dissector:
                 self._mark(_SHORT)
             elif opcode < 0:
                 self._mark(_CUT)
-        for word in range(need >> 2):
-            if 4 * word + 4 <= readable:
-                self.words[base + word] = self._read(bth + 4 * word)
+        words = max(0, min(need, readable)) >> 2
+        for word in range(words):
+            self.words[base + word] = self._read(bth + 4 * word)
+        for word in range(words, _WORDS):
+            self.words[base + word] = 0
         if opcode >= 0 and not self._known[row]:
             self._mark(_UNKNOWN_OPCODE)
         if self.words[base] >> 16 & 0xF:

@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
 """Small numbers for addresses and one-way flows, in the order in which they are first seen.
 
 Both are hash tables with open addressing: compiled, a packet costs some nanoseconds, whatever the table's
@@ -58,6 +59,9 @@ class PairNumbers:
     def _look_up(self, high: Any, low: Any, found: Any, start: int) -> int:
         """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
         for i in range(start, len(found)):
+            if i > start and low[i] == low[i - 1] and high[i] == high[i - 1]:
+                found[i] = found[i - 1]
+                continue
             at = self._find(high[i], low[i])
             if self._numbers[at] < 0:
                 if len(self.known) * 2 >= self._size:

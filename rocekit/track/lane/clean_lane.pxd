@@ -159,5 +159,7 @@ cdef class CleanLane:
     cdef int64_t _settle(self, CleanSide side, int64_t at)
 
 
-@cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer)
+@cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer, window=list,
+    unacked=list,
+)
 cdef bint _is_clean(Requests requests)

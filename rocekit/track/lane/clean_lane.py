@@ -471,7 +471,8 @@ def _is_clean(requests: Requests) -> bool:
         return True
     if building.operation not in _BEGINS or not is_plain(building):
         return False
-    if not ledger.window or ledger.window[-1] is not building:
+    # Compiled, no index counts from the end.
+    window, unacked = ledger.window, outcomes.unacked
+    if not window or window[len(window) - 1] is not building:
         return False
-    unacked = outcomes.unacked
-    return not progress.reliable or (outcomes.is_open() and unacked[-1] is building)
+    return not progress.reliable or (outcomes.is_open() and unacked[len(unacked) - 1] is building)

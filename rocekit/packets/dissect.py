@@ -448,10 +448,8 @@ class Dissector:
             elif opcode < 0:
                 self._mark(_CUT)
         words = max(0, min(need, readable)) >> 2
-        for word in range(words):
-            self.words[base + word] = self._read(bth + 4 * word)
-        for word in range(words, _WORDS):
-            self.words[base + word] = 0
+        for word in range(_WORDS):
+            self.words[base + word] = self._read(bth + 4 * word) if word < words else 0
         if opcode >= 0 and not self._known[row]:
             self._mark(_UNKNOWN_OPCODE)
         if self.words[base] >> 16 & 0xF:

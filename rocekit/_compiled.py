@@ -45,6 +45,7 @@ MODULES: Final = (
     "track.lane.transfer_rows",
     "track.lane.clean_lane",
     "track.bulk",
+    "track.pairs.waiting",
     "track.lobby",
     "track.pairing",
     "track.tracker",

@@ -5,12 +5,12 @@ from libc.stdint cimport int64_t
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
+from rocekit.track.pairs.waiting cimport Flow, faces, merged, place_of
 from rocekit.track.progress cimport Progress
 
 cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t NEAR
-cdef int64_t BEFORE
 cdef int64_t CROWD
 cdef int64_t VOTES
 cdef int64_t ALIKE
@@ -18,6 +18,9 @@ cdef int64_t _LONG
 cdef int64_t ACK
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
+cdef int64_t _LOOKS
+cdef int64_t _CREDIT
+cdef int64_t _SOURCE_BITS
 cdef int64_t _NEAR_BITS
 cdef int64_t _NEAR_MASK
 cdef tuple ENDS
@@ -25,56 +28,6 @@ cdef int64_t LOBBY_PACKETS
 cdef int64_t FLOW_PACKETS
 cdef int64_t MOST_PACKETS
 cdef int64_t LOBBY_NS
-
-
-cdef class Lobby
-
-
-cdef class Flow:
-    cdef public int64_t src
-    cdef public int64_t dst
-    cdef public int64_t qpn
-    cdef public str transport
-    cdef public int64_t sport
-    cdef public int64_t low
-    cdef public int64_t high
-    cdef public int64_t responses
-    cdef public dict votes
-    cdef public Connection connection
-    cdef public int64_t side
-    cdef public int64_t first_request_ns
-    cdef public list held
-    cdef public int64_t held_ns
-    cdef public int64_t waits
-    cdef public Py_ssize_t turn
-    cdef public int64_t chained
-    cdef public Lobby lobby
-    cdef public int64_t first_bucket
-    cdef public int64_t last_bucket
-    cdef public int64_t number
-    cdef public Flow partner
-    cdef public object around
-    cdef public int64_t scope
-    cdef public object clean
-
-    cpdef hold(self, tuple packet)
-    cpdef vote(self, Flow requester)
-
-    @cython.locals(p=int64_t)
-    cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
-
-    @cython.locals(connection=Connection, progress=Progress, r=Rows, i=Py_ssize_t, chain=Chain)
-    cpdef _widen(self)
-
-    @cython.locals(p=int64_t)
-    cpdef bint could_have_requested(self, int64_t psn, bint nak)
-
-    @cython.locals(p=int64_t)
-    cpdef bint is_near(self, int64_t psn, int64_t near)
-
-
-@cython.locals(flow=Flow)
-cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
 
 
 cdef class Lobby:
@@ -89,6 +42,8 @@ cdef class Lobby:
     cdef public bint _asked
     cdef public dict _buckets
     cdef public dict _tracked
+    cdef public dict _ports
+    cdef public int64_t _looks
     cdef public dict _scopes
     cdef public tuple _plain
     cdef public str decided_by
@@ -101,13 +56,13 @@ cdef class Lobby:
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)
 
-    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t, base=int64_t)
     cpdef _file(self, Flow flow)
 
-    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t, base=int64_t)
     cpdef _forget(self, Flow flow)
 
-    @cython.locals(found=list, f=Flow)
+    @cython.locals(f=Flow, count=int64_t, groups=list, places=list, alike=list)
     cpdef list requesters(self, Flow responder, int64_t psn)
 
     @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
@@ -144,9 +99,13 @@ cdef class Lobby:
     cpdef bint overdue(self, int64_t time_ns)
 
 
-@cython.locals(merged=list)
-cdef list _merged(list mine, list others)
+@cython.locals(group=dict, flow=Flow)
+cdef list _facing(list groups, Flow responder)
 
 
-@cython.locals(found=list, at=Py_ssize_t, last=int64_t, first=int64_t, chain=Chain, rest=Chain)
-cdef list _cut(list mine, list others)
+@cython.locals(count=int64_t, group=dict)
+cdef int64_t _count(list groups)
+
+
+@cython.locals(group=dict)
+cdef bint _is_in_any(Flow flow, list groups)

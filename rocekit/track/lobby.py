@@ -10,19 +10,17 @@ ones, at last by the times of responses (see ``response_times``). What stays und
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.packets.wrapping import PLAIN, Wrapping
-from rocekit.track.bulk import Chain, Chains
+from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
+from rocekit.track.pairs.waiting import NONE_HELD, Flow, Waiting, faces, merged, place_of
 from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
-from rocekit.wire.psn import HALF, MASK
+from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
-    from rocekit.track.connections import Connection
-    from rocekit.track.lane.clean_lane import CleanSide
 
 #: Packets that a lobby keeps before it lets its flows go unpaired: so many, and more for each flow in it.
 LOBBY_PACKETS: Final = 8192
@@ -39,128 +37,19 @@ _NEAR_MASK: Final = (1 << _NEAR_BITS) - 1
 CROWD: Final = 256
 #: Responses to count where several flows fit.
 VOTES: Final = 8
-#: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
-BEFORE: Final = 1024
 #: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
-#: A queue is made anew once more than so many at its front, and half of it, wait no longer.
-_LONG: Final = 64
-#: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
-#: one and the row of the first one.
-Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
-
-#: Of all flows and lobbies that have none, which are most: nothing is put into them.
-_NONE_HELD: Final[list[Waiting]] = []
-_NO_VOTES: Final[dict[Flow, int]] = {}
+#: Responses look at so many flows each on average, and at so many more in all: each may fit all flows.
+_LOOKS: Final = 16
+_CREDIT: Final = 1 << 19
+#: Where a host has more scopes, responses are to flows of their own.
+_MOST_SCOPES: Final = 64
+_SOURCE_BITS: Final = 20  # as in ``waiting``
+#: Of all lobbies that have none, which are most: nothing is put into them.
 _NONE_NARROWED: Final[set[Flow]] = set()
 _EMPTY: Final[dict[Any, Any]] = {}
-
-
-@dataclass(eq=False)
-class Flow:
-    """Packets of one (source, destination, destination QPN).
-
-    Attributes:
-        src, dst: address numbers; qpn: the destination's.
-        low, high: the range of PSNs it requested (unwrapped; ``high`` exclusive), -1 before the first.
-        connection, side: known once paired or let go; ``side`` is the sender's.
-        responses: how many ACKs, NAKs and other responses it carried while it waited.
-        votes: the flows that those may respond to, and how many of them.
-        lobby: where it waits.
-        held: its waiting packets; held_ns: the first's time; waits: how many they are.
-        turn: its place among the flows that wait; -1 while it does not.
-        chained: packets of its open chain that ``high`` has been widened by.
-        number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
-        around: what is around its packets; scope: of that.
-        first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
-        clean: what the clean lane has of its sender's side, once its connection is known.
-    """
-
-    src: int
-    dst: int
-    qpn: int
-    transport: str
-    sport: int
-    low: int = -1
-    high: int = -1
-    responses: int = 0
-    votes: dict[Flow, int] = field(default_factory=lambda: _NO_VOTES)
-    connection: Connection | None = None
-    side: int = 0
-    first_request_ns: int = 0
-    held: list[Waiting] = field(default_factory=lambda: _NONE_HELD)
-    held_ns: int = 0
-    waits: int = 0
-    turn: int = -1
-    chained: int = 0
-    lobby: Lobby | None = None
-    first_bucket: int = -1
-    last_bucket: int = -1
-    number: int = -1
-    partner: Flow | None = None
-    around: Wrapping = PLAIN
-    scope: int = 0
-    clean: CleanSide | None = None
-
-    def hold(self, packet: Waiting) -> None:
-        """One more packet waits."""
-        if not self.held:
-            self.held = []
-        self.held.append(packet)
-
-    def vote(self, requester: Flow) -> None:
-        """A response of this flow may respond to another one."""
-        if not self.votes:
-            self.votes = {}
-        self.votes[requester] = self.votes.get(requester, 0) + 1
-
-    def requested(self, psn: int, span: int, time_ns: int) -> None:
-        """Widen the range by a request of ``span`` PSNs."""
-        if self.high < 0:
-            self.low, self.high, self.first_request_ns = psn, psn + span, time_ns
-            return
-        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
-        if p < self.low:
-            self.low = p
-        if p + span > self.high:
-            self.high = p + span
-
-    def _widen(self) -> None:
-        """Bring the requested PSNs up to date, also of a flow that was let go and is tracked by now."""
-        connection = self.connection
-        progress = None if connection is None else connection.progress[self.side]
-        if progress is None:
-            return
-        if progress.started:
-            self.low, self.high = progress.begin, max(progress.high, progress.expected)
-            return
-        for r, i, chain in progress.held:
-            self.requested(r.psn[i], 1 if chain is None else chain.count, r.time_ns[i])
-
-    def could_have_requested(self, psn: int, nak: bool) -> bool:
-        """Whether a response with this PSN may respond to this flow."""
-        self._widen()
-        if self.high < 0:
-            return False
-        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
-        return self.low - BEFORE <= p <= self.high if nak else self.low <= p < self.high
-
-    def is_near(self, psn: int, near: int) -> bool:
-        """Whether its PSNs are so near that it may be confused with another flow."""
-        self._widen()
-        if self.high < 0:
-            return False
-        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
-        return self.low - near <= p <= self.high + near
-
-
-def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
-    """A flow at its first packet: ``Flow(…)`` without the time that its many arguments take."""
-    flow: Flow = Flow.__new__(Flow)
-    flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
-    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = flow.turn = -1
-    flow.votes, flow.held, flow.around = _NO_VOTES, _NONE_HELD, PLAIN
-    return flow
+#: A queue is made anew once more than so many at its front, and half of it, wait no longer.
+_LONG: Final = 64
 
 
 class Lobby:
@@ -189,7 +78,8 @@ class Lobby:
         # Waiting flows by PSN: those whose requests come near a stretch of them; tracked ones by source.
         # Made at the first response: a flood of addresses makes many lobbies without.
         self._asked = False
-        self._buckets = self._tracked = _EMPTY
+        self._buckets = self._tracked = self._ports = _EMPTY
+        self._looks = _CREDIT
         # The scopes that each source's flows have been in; until there is another than 0 the sources only.
         self._scopes: dict[int, set[int]] = _EMPTY
         self._plain: tuple[int, ...] = ()
@@ -212,18 +102,22 @@ class Lobby:
             self._scopes.setdefault(flow.src, set()).add(flow.scope)
         elif flow.src not in self._plain:
             self._plain += (flow.src,)
+        if self._ports:
+            self._ports.setdefault((place_of(flow), flow.sport), {})[flow] = None
 
     def let_go(self, flow: Flow) -> None:
         """The flow is tracked alone from now on; its other half may still be found."""
         self._forget(flow)
         if self._asked:
-            self._tracked.setdefault(flow.src, {})[flow] = None
+            self._tracked.setdefault(place_of(flow), {})[flow] = None
 
     def remove(self, flow: Flow) -> None:
         """The flow is paired, or never will be."""
         self.flows.pop(flow, None)
         if self._tracked:
-            self._tracked.get(flow.src, {}).pop(flow, None)
+            self._tracked.get(place_of(flow), {}).pop(flow, None)
+        if self._ports:
+            self._ports.get((place_of(flow), flow.sport), {}).pop(flow, None)
         self._forget(flow)
         self._limit()  # fewer flows, less room
 
@@ -240,15 +134,17 @@ class Lobby:
             return
         self._forget(flow)
         flow.first_bucket, flow.last_bucket = first, last
+        base = place_of(flow) << _NEAR_BITS
         for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
-            self._buckets.setdefault(number & MASK >> _NEAR_BITS, {})[flow] = None
+            self._buckets.setdefault(base | number & MASK >> _NEAR_BITS, {})[flow] = None
 
     def _forget(self, flow: Flow) -> None:
         if flow.first_bucket == flow.last_bucket:
             return
         first, last = flow.first_bucket, flow.last_bucket
+        base = place_of(flow) << _NEAR_BITS
         for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
-            self._buckets[number & MASK >> _NEAR_BITS].pop(flow, None)
+            self._buckets[base | number & MASK >> _NEAR_BITS].pop(flow, None)
         flow.first_bucket = flow.last_bucket = -1
 
     def _find_by_psn(self) -> None:
@@ -256,7 +152,7 @@ class Lobby:
         self._asked, self._buckets, self._tracked = True, {}, {}
         for flow in self.flows:
             if flow.connection is not None:
-                self._tracked.setdefault(flow.src, {})[flow] = None
+                self._tracked.setdefault(place_of(flow), {})[flow] = None
         for flow in self.waiting():
             if flow.high >= 0:
                 self._file(flow)
@@ -341,7 +237,7 @@ class Lobby:
         """Remove the waiting packets of one flow or two, in the capture's order."""
         mine = self._take(flow)
         if other is not None:
-            mine = _merged(mine, self._take(other))
+            mine = merged(mine, self._take(other))
         self._limit()
         return mine
 
@@ -355,7 +251,7 @@ class Lobby:
             self._chains.waiters -= 1
             if not self._waiting:
                 self._queue, self._head = [], 0
-        mine, flow.held = flow.held, _NONE_HELD
+        mine, flow.held = flow.held, NONE_HELD
         self.count -= flow.waits
         self._chains.held -= flow.waits
         flow.waits = 0
@@ -367,18 +263,41 @@ class Lobby:
 
     def requesters(self, responder: Flow, psn: int) -> list[Flow]:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
+        self._looks += _LOOKS
+        if self._looks < 0:
+            return []
         if not self._asked:
             self._find_by_psn()
-        found = [f for f in self._tracked.get(responder.dst, ()) if _faces(f, responder)]
-        found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, responder)]
-        if self._scopes:
-            found = [f for f in found if self._share(f, responder)]
-        if len(found) <= ALIKE:
-            return found
+        places = [scope << _SOURCE_BITS | responder.dst for scope in self._scopes_with(responder)]
+        groups = [self._tracked.get(place, _EMPTY) for place in places]
+        groups += [self._buckets.get(place << _NEAR_BITS | psn >> _NEAR_BITS, _EMPTY) for place in places]
+        count = _count(groups)
+        if count <= ALIKE:
+            self._looks -= count
+            return _facing(groups, responder)
         if not self._narrowed:
             self._narrowed = set()
         self._narrowed.add(responder)
-        return self._by_source_port(found, responder)
+        if not self._ports:
+            self._ports = {}
+            for f in self.flows:
+                self._ports.setdefault((place_of(f), f.sport), {})[f] = None
+        ports = source_ports.of_peers(responder.qpn, responder.sport)
+        alike = _facing(
+            [self._ports.get((place, port), _EMPTY) for place in places for port in ports], responder
+        )
+        self._looks -= len(alike) * len(places)
+        near = [f for f in alike if _is_in_any(f, groups)]
+        return self._by_source_port(near, responder, count)
+
+    def _scopes_with(self, responder: Flow) -> list[int]:
+        """Its scope, and others whose flows it may respond to (see ``_share``)."""
+        if not self._scopes:
+            return [responder.scope]
+        there, back = self._scopes.get(responder.dst, set()), self._scopes.get(responder.src, set())
+        if responder.scope in there or len(there) > _MOST_SCOPES:
+            return [responder.scope]
+        return [responder.scope, *(scope for scope in there if scope not in back)]
 
     def _share(self, flow: Flow, responder: Flow) -> bool:
         """Whether two flows may be a pair by their scopes: the same VLAN, tunnel and so on.
@@ -405,17 +324,19 @@ class Lobby:
             elif flow.is_near(psn, near):
                 nearby += 1
         if len(fitting) == 1 and not nearby:
-            rivals = [f for f in self._by_ports if _faces(f, responder) and f.could_have_requested(psn, nak)]
+            ported = islice(self._by_ports, ALIKE)
+            rivals = [f for f in ported if faces(f, responder) and f.could_have_requested(psn, nak)]
             return self._by_psn(fitting[0], responder, rivals)
         for flow in fitting:
             responder.vote(flow)
-        if responder.responses >= VOTES:
+        if responder.responses >= VOTES and self._looks >= 0:
+            self._looks -= len(responder.votes)
             return self.elect(responder)
         return None
 
     def may_pair(self, flow: Flow, responder: Flow) -> bool:
         """Whether the two go opposite ways between the same hosts, in scopes that go together."""
-        return _faces(flow, responder) and self._share(flow, responder)
+        return faces(flow, responder) and self._share(flow, responder)
 
     def elect(self, responder: Flow) -> Flow | None:
         """The flow that explains more of the responses than any other; UDP source ports break a tie."""
@@ -425,7 +346,7 @@ class Lobby:
         if len(best) == 1:
             rivals = [f for f, n in responder.votes.items() if n >= most and f in self._by_ports]
             return self._by_psn(best[0], responder, rivals)
-        best = self._by_source_port(best, responder)
+        best = self._by_source_port(best, responder, len(best))
         if len(best) != 1:
             return None
         self._note_port(best[0])
@@ -444,14 +365,14 @@ class Lobby:
             self._note_port(found)
         return found
 
-    def _by_source_port(self, alike: list[Flow], responder: Flow) -> list[Flow]:
+    def _by_source_port(self, alike: list[Flow], responder: Flow, count: int) -> list[Flow]:
         """Those of ``alike`` whose source ports go with the responder's, by a known rule or as equal ones.
 
         Hosts that derive ports from their own QPNs give equal ports to QPs of the same number, which need
         not be a pair: where both hosts have such QPs, equal ports decide nothing.
         """
         derived = [f for f in alike if source_ports.fit(responder.qpn, f.sport, f.qpn, responder.sport)]
-        self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(len(alike))
+        self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(count)
         if derived:
             return derived
         qpns = self._qpns = self._qpns or source_ports.QpnsOfHosts()
@@ -461,40 +382,25 @@ class Lobby:
         return [f for f in alike if f.sport == responder.sport]
 
 
-def _faces(flow: Flow, responder: Flow) -> bool:
-    """Whether the two go opposite ways between the same hosts."""
-    return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport
+def _facing(groups: list[dict[Flow, None]], responder: Flow) -> list[Flow]:
+    """The flows that the responder faces."""
+    return [flow for group in groups for flow in group if faces(flow, responder)]
+
+
+def _count(groups: list[dict[Flow, None]]) -> int:
+    count = 0
+    for group in groups:
+        count += len(group)
+    return count
+
+
+def _is_in_any(flow: Flow, groups: list[dict[Flow, None]]) -> bool:
+    for group in groups:  # noqa: SIM110 compiled, and a generator would not be
+        if flow in group:
+            return True
+    return False
 
 
 def explains_most(requester: Flow, responder: Flow) -> bool:
     """Whether no other flow explains more of the responses, were it paired by now or not."""
     return responder.votes[requester] == max(responder.votes.values())
-
-
-def _merged(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
-    """The packets of two flows in the capture's order.
-
-    Two chains may lie beside each other, since what goes on with one side's message changes nothing for the
-    other's. Where any other packet of the other flow came, a chain is cut.
-    """
-    merged = _cut(mine, others) + _cut(others, mine)
-    merged.sort()  # by their order: no two have the same
-    return merged
-
-
-def _cut(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
-    """The packets of a flow, its chains cut where one of the other flow came that is in none."""
-    found: list[Waiting] = []
-    at = 0
-    for last, flow, r, i, chain in mine:
-        if chain is None:
-            found.append((last, flow, r, i, None))
-            continue
-        while chain is not None:
-            first = chain.order(chain.first)
-            while at < len(others) and (others[at][0] < first or others[at][4] is not None):
-                at += 1
-            rest = chain.cut(others[at][0]) if at < len(others) else None
-            found.append((chain.order(chain.last), flow, r, chain.first, chain))
-            chain = rest
-    return found

@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection, connected
 from rocekit.track.ledger cimport Sink
-from rocekit.track.lobby cimport Flow, Lobby, seen
+from rocekit.track.lobby cimport Lobby
+from rocekit.track.pairs.waiting cimport Flow, seen
 from rocekit.packets.rows cimport Rows
 from rocekit.track.requests cimport Requests
 

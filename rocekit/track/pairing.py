@@ -16,10 +16,11 @@ from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
 from rocekit.track.ledger import Sink
-from rocekit.track.lobby import Flow, Lobby, Waiting, explains_most, seen
+from rocekit.track.lobby import Lobby, explains_most
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
+from rocekit.track.pairs.waiting import Flow, Waiting, seen
 from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
 from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT

@@ -3,7 +3,8 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.track.connections cimport Connection
-from rocekit.track.lobby cimport Flow, Lobby
+from rocekit.track.lobby cimport Lobby
+from rocekit.track.pairs.waiting cimport Flow
 from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains

@@ -26,9 +26,9 @@ from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
 from rocekit.track.lane.clean_lane import CleanLane, CleanSide
-from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
+from rocekit.track.pairs.waiting import Flow
 from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer

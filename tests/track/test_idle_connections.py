@@ -17,6 +17,7 @@ from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
 from rocekit.packets.rows import COMPILED
 from rocekit.track import assembly, connections, lobby, transfers
+from rocekit.track.pairs import waiting
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame
 
@@ -69,7 +70,7 @@ def test_what_all_idle_sides_share_stays_empty(tmp_path: Path) -> None:
     tracker.finish()
     assert any(connection.retransmitted_packets for connection in tracker.connections)
     shared = (
-        *(assembly._NONE_AHEAD, assembly._NO_PSNS, lobby._NONE_HELD, lobby._NO_VOTES),
+        *(assembly._NONE_AHEAD, assembly._NO_PSNS, waiting.NONE_HELD, waiting._NO_VOTES, lobby._EMPTY),
         *(connections._NONE_OBSERVED, transfers.NO_EVENTS),
     )
     assert not any(shared)

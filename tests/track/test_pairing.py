@@ -15,8 +15,9 @@ from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.connections import Connection, Negotiated
-from rocekit.track.lobby import Flow, Lobby
+from rocekit.track.lobby import Lobby
 from rocekit.track.pairs.known_pairs import Pair
+from rocekit.track.pairs.waiting import Flow
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import Transfer
 

@@ -14,7 +14,7 @@ from places import ROOT
 TELL = """
 import dataclasses, json
 from rocekit.track.connections import Connection, connected
-from rocekit.track.lobby import Flow, seen
+from rocekit.track.pairs.waiting import Flow, seen
 from rocekit.track.transfers import Transfer, begun
 
 def told(record):

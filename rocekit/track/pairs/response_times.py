@@ -22,7 +22,7 @@ from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 from rocekit.wire.packet_kinds import KINDS, REQUEST
 
 if TYPE_CHECKING:
-    from rocekit.track.lobby import Flow
+    from rocekit.track.pairs.waiting import Flow
 
 #: Responses of which the request is known, at least.
 _LEAST: Final = 12

@@ -44,6 +44,14 @@ def fit(a: int, a_port: int, b: int, b_port: int) -> bool:
     return any(rule(a, b) == a_port and rule(b, a) == b_port for rule in RULES)
 
 
+def of_peers(qpn: int, port: int) -> set[int]:
+    """The ports of the flows that may be the other half of one from ``port``, whose own QPN is ``qpn``.
+
+    ``of_both`` gives both flows one port, as does what derives none; the others look at one QPN each.
+    """
+    return {port, of_hash(qpn, 0), of_own(qpn, 0)}
+
+
 def is_sure(candidates: int) -> bool:
     """Whether the only fitting one of so many candidates fits by accident in less than 1 of 1,000 cases."""
     return candidates * len(RULES) * _ACCIDENT < 1 << _BITS

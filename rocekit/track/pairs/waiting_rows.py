@@ -15,7 +15,8 @@ from rocekit.packets.rows import Rows
 from rocekit.track.bulk import singles
 
 if TYPE_CHECKING:
-    from rocekit.track.lobby import Flow, Lobby
+    from rocekit.track.lobby import Lobby
+    from rocekit.track.pairs.waiting import Flow
 
 #: Waiting packets are copied out of a batch where they are less than one in so many of it.
 _FEW: Final = 4

@@ -1,0 +1,74 @@
+# The types of waiting.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.packets.rows cimport Rows
+from rocekit.track.bulk cimport Chain
+from rocekit.track.connections cimport Connection
+from rocekit.track.progress cimport Progress
+
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t BEFORE
+cdef int64_t _SOURCE_BITS
+
+
+cdef class Flow:
+    cdef public int64_t src
+    cdef public int64_t dst
+    cdef public int64_t qpn
+    cdef public str transport
+    cdef public int64_t sport
+    cdef public int64_t low
+    cdef public int64_t high
+    cdef public int64_t responses
+    cdef public dict votes
+    cdef public Connection connection
+    cdef public int64_t side
+    cdef public int64_t first_request_ns
+    cdef public list held
+    cdef public int64_t held_ns
+    cdef public int64_t waits
+    cdef public Py_ssize_t turn
+    cdef public int64_t chained
+    cdef public object lobby
+    cdef public int64_t first_bucket
+    cdef public int64_t last_bucket
+    cdef public int64_t number
+    cdef public Flow partner
+    cdef public object around
+    cdef public int64_t scope
+    cdef public object clean
+
+    cpdef hold(self, tuple packet)
+    cpdef vote(self, Flow requester)
+
+    @cython.locals(p=int64_t)
+    cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
+
+    @cython.locals(connection=Connection, progress=Progress, r=Rows, i=Py_ssize_t, chain=Chain)
+    cpdef _widen(self)
+
+    @cython.locals(p=int64_t)
+    cpdef bint could_have_requested(self, int64_t psn, bint nak)
+
+    @cython.locals(p=int64_t)
+    cpdef bint is_near(self, int64_t psn, int64_t near)
+
+
+@cython.locals(flow=Flow)
+cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
+
+
+cpdef int64_t place_of(Flow flow)
+
+
+cpdef bint faces(Flow flow, Flow responder)
+
+
+@cython.locals(both=list)
+cpdef list merged(list mine, list others)
+
+
+@cython.locals(found=list, at=Py_ssize_t, last=int64_t, first=int64_t, chain=Chain, rest=Chain)
+cdef list _cut(list mine, list others)

@@ -1,0 +1,173 @@
+"""Flows that wait for their other half with their packets (see ``lobby``), and the packets' order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.wire.psn import HALF, MASK
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+    from rocekit.track.bulk import Chain
+    from rocekit.track.connections import Connection
+    from rocekit.track.lane.clean_lane import CleanSide
+
+#: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
+BEFORE: Final = 1024
+_SOURCE_BITS: Final = 20
+
+#: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
+#: one and the row of the first one.
+Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
+
+#: Of all flows and lobbies that have none, which are most: nothing is put into them.
+NONE_HELD: Final[list[Waiting]] = []
+_NO_VOTES: Final[dict[Flow, int]] = {}
+
+
+@dataclass(eq=False)
+class Flow:
+    """Packets of one (source, destination, destination QPN).
+
+    Attributes:
+        src, dst: address numbers; qpn: the destination's.
+        low, high: the range of PSNs it requested (unwrapped; ``high`` exclusive), -1 before the first.
+        connection, side: known once paired or let go; ``side`` is the sender's.
+        responses: how many ACKs, NAKs and other responses it carried while it waited.
+        votes: the flows that those may respond to, and how many of them.
+        lobby: where it waits.
+        held: its waiting packets; held_ns: the first's time; waits: how many they are.
+        turn: its place among the flows that wait; -1 while it does not.
+        chained: packets of its open chain that ``high`` has been widened by.
+        number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
+        around: what is around its packets; scope: of that.
+        first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
+        clean: what the clean lane has of its sender's side, once its connection is known.
+    """
+
+    src: int
+    dst: int
+    qpn: int
+    transport: str
+    sport: int
+    low: int = -1
+    high: int = -1
+    responses: int = 0
+    votes: dict[Flow, int] = field(default_factory=lambda: _NO_VOTES)
+    connection: Connection | None = None
+    side: int = 0
+    first_request_ns: int = 0
+    held: list[Waiting] = field(default_factory=lambda: NONE_HELD)
+    held_ns: int = 0
+    waits: int = 0
+    turn: int = -1
+    chained: int = 0
+    lobby: Any = None  # a Lobby, which knows this module
+    first_bucket: int = -1
+    last_bucket: int = -1
+    number: int = -1
+    partner: Flow | None = None
+    around: Wrapping = PLAIN
+    scope: int = 0
+    clean: CleanSide | None = None
+
+    def hold(self, packet: Waiting) -> None:
+        """One more packet waits."""
+        if not self.held:
+            self.held = []
+        self.held.append(packet)
+
+    def vote(self, requester: Flow) -> None:
+        """A response of this flow may respond to another one."""
+        if not self.votes:
+            self.votes = {}
+        self.votes[requester] = self.votes.get(requester, 0) + 1
+
+    def requested(self, psn: int, span: int, time_ns: int) -> None:
+        """Widen the range by a request of ``span`` PSNs."""
+        if self.high < 0:
+            self.low, self.high, self.first_request_ns = psn, psn + span, time_ns
+            return
+        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
+        if p < self.low:
+            self.low = p
+        if p + span > self.high:
+            self.high = p + span
+
+    def _widen(self) -> None:
+        """Bring the requested PSNs up to date, also of a flow that was let go and is tracked by now."""
+        connection = self.connection
+        progress = None if connection is None else connection.progress[self.side]
+        if progress is None:
+            return
+        if progress.started:
+            self.low, self.high = progress.begin, max(progress.high, progress.expected)
+            return
+        for r, i, chain in progress.held:
+            self.requested(r.psn[i], 1 if chain is None else chain.count, r.time_ns[i])
+
+    def could_have_requested(self, psn: int, nak: bool) -> bool:
+        """Whether a response with this PSN may respond to this flow."""
+        self._widen()
+        if self.high < 0:
+            return False
+        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
+        return self.low - BEFORE <= p <= self.high if nak else self.low <= p < self.high
+
+    def is_near(self, psn: int, near: int) -> bool:
+        """Whether its PSNs are so near that it may be confused with another flow."""
+        self._widen()
+        if self.high < 0:
+            return False
+        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
+        return self.low - near <= p <= self.high + near
+
+
+def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
+    """A flow at its first packet: ``Flow(…)`` without the time that its many arguments take."""
+    flow: Flow = Flow.__new__(Flow)
+    flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
+    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = flow.turn = -1
+    flow.votes, flow.held, flow.around = _NO_VOTES, NONE_HELD, PLAIN
+    return flow
+
+
+def place_of(flow: Flow) -> int:
+    """Where flows from its host in its scope are."""
+    return flow.scope << _SOURCE_BITS | flow.src
+
+
+def faces(flow: Flow, responder: Flow) -> bool:
+    """Whether the two go opposite ways between the same hosts."""
+    return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport
+
+
+def merged(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
+    """The packets of two flows in the capture's order.
+
+    Two chains may lie beside each other, since what goes on with one side's message changes nothing for the
+    other's. Where any other packet of the other flow came, a chain is cut.
+    """
+    both = _cut(mine, others) + _cut(others, mine)
+    both.sort()  # by their order: no two have the same
+    return both
+
+
+def _cut(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
+    """The packets of a flow, its chains cut where one of the other flow came that is in none."""
+    found: list[Waiting] = []
+    at = 0
+    for last, flow, r, i, chain in mine:
+        if chain is None:
+            found.append((last, flow, r, i, None))
+            continue
+        while chain is not None:
+            first = chain.order(chain.first)
+            while at < len(others) and (others[at][0] < first or others[at][4] is not None):
+                at += 1
+            rest = chain.cut(others[at][0]) if at < len(others) else None
+            found.append((chain.order(chain.last), flow, r, chain.first, chain))
+            chain = rest
+    return found

@@ -8,11 +8,15 @@ from typing import Final
 
 _LOAD: Final = "/proc/loadavg"
 _GROUPS: Final = Path("/sys/fs/cgroup")
+_CPUS: Final = Path("/sys/devices/system/cpu")
 
 
-def allowed(process: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
-    """How many processors this process may use: by its mask and the quotas of its control groups."""
-    count = len(os.sched_getaffinity(0))
+def allowed(process: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS, cpus: Path = _CPUS) -> int:
+    """How many cores this process may use: by its mask and the quotas of its control groups.
+
+    Two threads of one core take time from each other, so they count once.
+    """
+    count = len({_core(cpus, number) for number in os.sched_getaffinity(0)})
     try:
         lines = process.read_text().splitlines()
     except OSError:
@@ -33,6 +37,14 @@ def allowed(process: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -
     return count
 
 
+def _core(cpus: Path, number: int) -> str:
+    """The processors that are one core with this one."""
+    try:
+        return (cpus / f"cpu{number}/topology/thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(number)
+
+
 def _quota(folder: Path) -> float | None:
     """The processors that a control group may use (cgroup v2's cpu.max, v1's cfs_quota_us); None: all."""
     try:
@@ -47,10 +59,10 @@ def _quota(folder: Path) -> float | None:
 
 
 class SpareProcessors:
-    """Tells whether there are as many processors as threads that want one, the asking one included.
+    """Tells whether there are as many cores as threads that want one, the asking one included.
 
     Args:
-        count: of processors; by default those that this process may use.
+        count: of cores; by default those that this process may use.
         load: the kernel's file /proc/loadavg.
     """
 

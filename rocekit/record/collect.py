@@ -46,8 +46,8 @@ _HURRIED_S: Final = 0.02
 """The same where there is more to be done than can wait."""
 _ONE_IN: Final = 100
 """Making lines takes one part in so many of the time while the program writes."""
-_ONE_IN_SPARE: Final = 3
-"""The same while there is a processor that nobody else wants."""
+_SPARE_S: Final = 0.01
+_ONE_IN_SPARE: Final = 2  # the same while there is a processor that nobody else wants
 _GIDS_S: Final = 30.0
 """How long a program's end waits for the addresses of its devices."""
 _SLICE_S: Final = 0.2
@@ -398,7 +398,8 @@ class Rings:
             self.collect()
             self._fullest = 0.0
         quiet = not fullest and now - self._wrote_ns >= QUIET_NS
-        self.spare = quiet or (bool(self._backlog) and bool(self._processors))
+        free = bool(self._backlog) and bool(self._processors)
+        self.spare = quiet or free
         self._gids.give_way(not self.spare and self._backlog <= _HURRY)
         if self._backlog > _HURRY:
             # Soon back to the rings: they must not become full meanwhile.
@@ -406,10 +407,10 @@ class Rings:
             self.pause_s = 0.0
         elif self._backlog and (quiet or now >= self._write_next_ns):
             began = time.monotonic_ns()
-            self.write(for_s=_SHARE_S)
-            one_in = _ONE_IN_SPARE if self.spare else _ONE_IN
+            share_s, one_in = (_SPARE_S, _ONE_IN_SPARE) if free else (_SHARE_S, _ONE_IN)
+            self.write(for_s=share_s)
             self._write_next_ns = began + one_in * (time.monotonic_ns() - began)
-            if self.spare:
+            if free:
                 self.pause_s = LEAST_PAUSE_S
         elif not taking:
             return False

@@ -59,4 +59,12 @@ def test_a_quota_counts_as_processors(
         (groups / name).parent.mkdir(parents=True, exist_ok=True)
         (groups / name).write_text(text + "\n")
     (tmp_path / "cgroup").write_text(line + "\n")
-    assert allowed(tmp_path / "cgroup", groups) == (3 if most is None else most)
+    assert allowed(tmp_path / "cgroup", groups, tmp_path) == (3 if most is None else most)
+
+
+def test_two_threads_of_a_core_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    for number, siblings in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        (tmp_path / f"cpu{number}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{number}/topology/thread_siblings_list").write_text(siblings + "\n")
+    assert allowed(tmp_path / "none", tmp_path, tmp_path) == 2

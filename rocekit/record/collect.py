@@ -17,7 +17,7 @@ from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
-from rocekit.record.ring import LossCounts, RingFile, records
+from rocekit.record.ring import LossCounts, RingFile, Store, records
 from rocekit.record.selection import ALL, RecordFilter
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Rings:
         self._backlog = 0
         self._count = 0
         self._finishing = self._stopped = False
-        self._processors = SpareProcessors()
+        self._processors, self._store = SpareProcessors(), Store()
         self._began_ns = self._last_ns = time.time_ns()
 
     # ------------------------------------------------------------------ taking
@@ -123,7 +123,7 @@ class Rings:
         chunks: deque[_Chunk] = deque()
         for file, lines in self._files.values():
             if self._backlog < MOST_BACKLOG:
-                for ring, slots in file.take():
+                for ring, slots in file.take(self._store.copy):
                     self._backlog += len(slots)
                     chunks.append((file, lines, ring, memoryview(slots)))
                 self._step_over(file, lines)

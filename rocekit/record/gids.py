@@ -13,8 +13,11 @@ from rocekit.machine.gid_tables import filled_entries
 
 _DEVICES: Final = Path("/sys/class/infiniband")
 _SLICE_S: Final = 0.002
-_ONE_IN: Final = 100
-"""A program that needs the processor goes first: reading takes so long at a time, and one part in so many."""
+_ONE_IN: Final = 1000
+"""A program that needs the processor goes first: reading takes so long at a time, and one part in so many.
+
+Lines wait for it, as long as records have room; then it is no longer put off.
+"""
 
 
 class GidTables:

@@ -80,14 +80,14 @@ class ProgramRecorder(JournalRecorder):
             folders, pid, opened = list(map(Path, begun.folders)), begun.pid, begun.journal
             self._nicer = 0  # it is already
         try:
-            with holding_signals(self._mask) as mask:
+            with holding_signals() as mask:
                 try:
                     with self._open_journal(opened) as writer:
                         rings = self._open_rings(folders, writer)
                         if begun is None:
                             self._start_companions()
                             self._log_counters(writer)
-                            pid = self._spawn(folders, mask)
+                            pid = self._spawn(folders, mask if self._mask is None else self._mask)
                         self._give_way()
                         assert pid is not None
                         self._record(pid, rings, writer)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import mmap
 import struct
 import threading
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from rocekit.errors import JournalError
 from rocekit.record.losses import TABLE, Loss, LossTable
@@ -123,6 +124,12 @@ class Record:
     left: bool = False
 
 
+_PIECE: Final = 8 << 20
+_LARGE: Final = 64 << 10
+"""So many bytes at least are put into a piece: who takes less has no use for a large page."""
+_Part: TypeAlias = "tuple[int, memoryview | bytes]"
+
+
 class RingFile:
     """One process's rings.
 
@@ -184,31 +191,31 @@ class RingFile:
         """The complete records since the last time, raw, oldest first within each ring."""
         return [b"".join(whole) for i, raw in self.take() if (whole := self.split(i, raw))]
 
-    def take(self) -> list[tuple[int, bytes]]:
+    def take(self, copy: Callable[[memoryview], memoryview | bytes] = bytes) -> list[_Part]:
         """The slots written since the last time, by the number of their ring, for :meth:`split`."""
-        return [(i, raw) for i in range(len(self._rings)) if (raw := self._take(i))]
+        return [(i, raw) for i in range(len(self._rings)) for raw in self._take(i, copy)]
 
-    def _take(self, i: int) -> bytes:
+    def _take(self, i: int, copy: Callable[[memoryview], memoryview | bytes]) -> list[memoryview | bytes]:
         control, ring = self._controls[i], self._rings[i]
         head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
         if tail == head:
-            return b""
+            return []
         parts = []
         while tail < head:
             at = tail & (self._slots - 1)
             n = min(head - tail, self._slots - at)
             first = (ring + at * SLOT) // 8
-            # The first word of each slot, copied with a stride: fast.
-            words = self._words[first : first + n * SLOT // 8 : SLOT // 8].tobytes()
-            done = _same(words, ((tail >> self._bits) + 1).to_bytes(8, "little") * n) // 8
+            # The first word of each slot: views are compared where they are, in a fifth of a copy's time.
+            words = self._words[first : first + n * SLOT // 8 : SLOT // 8]
+            done = _same(words, memoryview(array("Q", [(tail >> self._bits) + 1]) * n))
             with self._barrier:
-                parts.append(bytes(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
+                parts.append(copy(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
             tail += done
             if done < n:
                 break
         with self._barrier:
             self._words[control + TAIL // 8] = tail
-        return b"".join(parts)
+        return [part for part in parts if part]
 
     def step_over(self) -> tuple[list[bytes], int]:
         """Give up waiting, in each ring that is half full: a thread may have left a call without returning.
@@ -315,6 +322,39 @@ class RingFile:
         self._map.close()
 
 
+class Store:
+    """Copies of slots, many of them in one piece of memory of large pages.
+
+    A page fault for every 4 KiB takes more of the processor's time than the copying. A piece is freed when
+    nothing of it is used any more.
+    """
+
+    def __init__(self) -> None:
+        self._piece = memoryview(b"")
+        self._used = 0
+
+    def copy(self, slots: memoryview) -> memoryview:
+        """A copy of bytes."""
+        size = len(slots)
+        if not _LARGE <= size <= _PIECE:
+            return memoryview(bytes(slots))
+        if self._used + size > len(self._piece):
+            self._piece, self._used = memoryview(_new_piece()), 0
+        part = self._piece[self._used : self._used + size]
+        part[:] = slots
+        self._used += size
+        return part.toreadonly()
+
+
+def _new_piece() -> mmap.mmap:
+    piece = mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        piece.madvise(mmap.MADV_HUGEPAGE)
+    except (OSError, AttributeError):
+        pass  # a kernel without
+    return piece
+
+
 def lost_record(loss: Loss, since_ns: int, until: tuple[int, int]) -> bytes:
     """A record of what a queue lost up to a time (by the monotonic and the real clock)."""
     head = HEADER.pack(QUEUE_LOST, 2, loss.device, 0, loss.number, *until)
@@ -342,18 +382,18 @@ class LossCounts:
         return [Loss(*key, *counts) for key, counts in self._counts.items()]
 
 
-def _same(one: bytes, other: bytes) -> int:
-    """How many bytes at the start are equal in two of the same length, in whole words."""
+def _same(one: memoryview, other: memoryview) -> int:
+    """How many words at the start are equal in two of the same length."""
     if one == other:
         return len(one)
-    alike, apart = 0, len(one) // 8
+    alike, apart = 0, len(one)
     while apart - alike > 1:
         middle = (alike + apart) // 2
-        if one[8 * alike : 8 * middle] == other[8 * alike : 8 * middle]:
+        if one[alike:middle] == other[alike:middle]:
             alike = middle
         else:
             apart = middle
-    return 8 * alike
+    return alike
 
 
 def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:

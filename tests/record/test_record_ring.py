@@ -8,6 +8,7 @@ import random
 import shutil
 import struct
 import subprocess
+from array import array
 from pathlib import Path
 
 import pytest
@@ -485,3 +486,24 @@ def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
         rings = Rings([tmp_path], out, result := Recording(journal), None)
         assert rings._open(tmp_path / "7.0.ring")
     assert not result.processes
+
+
+def test_what_is_taken_stays_as_it_was_however_much_of_it_there_is() -> None:
+    store = ring.Store()
+    taken = []
+    for n in range(60):
+        slots = bytes([n]) * (64 if n % 7 == 0 else 300_000)
+        taken.append((store.copy(memoryview(bytearray(slots))), slots))
+    assert all(copy == slots and copy.readonly for copy, slots in taken)
+    assert store.copy(memoryview(bytes(9 << 20))) == bytes(9 << 20), "more than a piece"
+    assert len({id(copy.obj) for copy, slots in taken if len(slots) > 64}) == 2, "two pieces hold them"
+
+
+def test_an_unfinished_slot_is_found_wherever_it_is() -> None:
+    for size in (1, 2, 3, 8, 31):
+        same = array("Q", [7]) * size
+        for at in range(size):
+            other = array("Q", same)
+            other[at] = 0
+            assert ring._same(memoryview(other), memoryview(same)) == at
+        assert ring._same(memoryview(same), memoryview(array("Q", same))) == size

@@ -464,6 +464,19 @@ static unsigned long long parents_time(void)
     return ns;
 }
 
+/* The recorder starts a program before it has loaded all that it needs itself. */
+static void let_the_recorder_load(void)
+{
+    unsigned long long before, now = parents_time();
+    int looks = 50;
+
+    do {
+        before = now;
+        usleep(100000);
+        now = parents_time();
+    } while (now - before > 2000000 && --looks);
+}
+
 static int paced(double rate, double seconds)
 {
     struct timespec from, now;
@@ -474,6 +487,7 @@ static int paced(double rate, double seconds)
 
     set_up();
     qp = new_qp(IBV_QPT_RC, 1);
+    let_the_recorder_load();
     began = parents_time();
     clock_gettime(CLOCK_MONOTONIC, &from);
     while (passed < seconds) {

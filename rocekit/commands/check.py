@@ -141,8 +141,7 @@ def _say(verdict: CaptureVerdict) -> None:
 
 
 def _write(out: Path, verdicts: list[CaptureVerdict], rules: dict[str, Rule], inputs: list[Path]) -> None:
-    from importlib.metadata import version
-
+    from rocekit._version import VERSION
     from rocekit.files.outputs import check_output, complete, writing
     from rocekit.report.verdicts import junit, sarif
 
@@ -150,7 +149,7 @@ def _write(out: Path, verdicts: list[CaptureVerdict], rules: dict[str, Rule], in
     if out.suffix == ".xml":
         text = junit(verdicts, rules)
     elif out.suffix == ".sarif":
-        text = sarif(verdicts, rules, version("rocekit"))
+        text = sarif(verdicts, rules, VERSION)
     else:
         import json
 

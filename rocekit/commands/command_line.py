@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rocekit._version import VERSION
 from rocekit.commands.sandbox import OWN_PROCESS, sandbox_options, sandboxed
 from rocekit.ending import EXIT_INTERRUPTED, debug_option, ending
 
@@ -211,7 +212,7 @@ def _nearest(name: str) -> str | None:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="rocekit", prog_name="rocekit")
+@click.version_option(VERSION, prog_name="rocekit")
 @click.option("--no-pager", is_flag=True, help="Print on the terminal, however long it is.")
 @debug_option
 @sandbox_options

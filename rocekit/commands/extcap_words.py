@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocekit._version import VERSION
 from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
@@ -93,13 +94,7 @@ def _sentence(word: str, **values: str) -> str:
 
 def interfaces() -> Iterable[str]:
     """This program and its interfaces."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        number = version("rocekit")
-    except PackageNotFoundError:
-        number = "0"
-    yield _sentence("extcap", version=number, display="rocekit")
+    yield _sentence("extcap", version=VERSION, display="rocekit")
     for _, name in socket.if_nameindex():
         yield _sentence("interface", value=PREFIX + name, display=f"RoCE with its story: {name}")
     yield _sentence("interface", value=OVER_SSH, display="RoCE with its story, over SSH")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rocekit._version import VERSION
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET, SECTION_HEADER, FrameBatch
 from rocekit.files.growing import GrowingFile
 from rocekit.files.outputs import Together, is_stdout, name_of, not_written, writing
@@ -255,11 +255,5 @@ def _text(comment: str) -> bytes:
     return text if len(text) <= 0xFFFF else text[:0xFFFF].decode(errors="ignore").encode()
 
 
-@functools.cache
 def _application() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"rocekit {version('rocekit')}"
-    except PackageNotFoundError:
-        return "rocekit"
+    return f"rocekit {VERSION}"

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
+from rocekit._version import VERSION
 from rocekit.errors import RocekitError, needs_extra
 from rocekit.fleet.schema import OF_ALL, SCHEMA
 
@@ -85,7 +86,7 @@ class Lake:
         wanted = {
             "schema": SCHEMA,
             "settings": settings._asdict(),
-            "versions": {"rocekit": version("rocekit"), "polars": version("polars")},
+            "versions": {"rocekit": VERSION, "polars": version("polars")},
         }
         if self.folder.is_dir() and (self.folder / MANIFEST).exists():
             found = self.manifest()

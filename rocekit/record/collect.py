@@ -17,7 +17,7 @@ from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
-from rocekit.record.ring import LossCounts, RingFile, Store, records
+from rocekit.record.ring import LossCounts, RingFile, records
 from rocekit.record.selection import ALL, RecordFilter
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _SHARE_S: Final = 0.002
 """Time for making lines in one tick."""
 _HURRIED_S: Final = 0.02
 """The same where there is more to be done than can wait."""
-_ONE_IN: Final = 100
+_ONE_IN: Final = 1000
 """Making lines takes one part in so many of the time while the program writes."""
 _SPARE_S: Final = 0.01
 _ONE_IN_SPARE: Final = 2  # the same while there is a processor that nobody else wants
@@ -111,7 +111,7 @@ class Rings:
         self._backlog = 0
         self._count = 0
         self._finishing = self._stopped = False
-        self._processors, self._store = SpareProcessors(), Store()
+        self._processors = SpareProcessors()
         self._began_ns = self._last_ns = time.time_ns()
 
     # ------------------------------------------------------------------ taking
@@ -123,7 +123,7 @@ class Rings:
         chunks: deque[_Chunk] = deque()
         for file, lines in self._files.values():
             if self._backlog < MOST_BACKLOG:
-                for ring, slots in file.take(self._store.copy):
+                for ring, slots in file.take():
                     self._backlog += len(slots)
                     chunks.append((file, lines, ring, memoryview(slots)))
                 self._step_over(file, lines)

@@ -168,7 +168,7 @@ class ProgramRecorder(JournalRecorder):
             if self._has_ended(pid):
                 return
             self._log_kernel_cm(writer)
-            for number, what in unseen.look() if unseen is not None else ():
+            for number, what in unseen.look(self.result.processes) if unseen is not None else ():
                 self.result.not_recorded.append(what)
                 writer.write("not_recorded", pid=number, what=what)
 

@@ -15,10 +15,10 @@ import mmap
 import struct
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from rocekit.errors import JournalError
 from rocekit.record.losses import TABLE, Loss, LossTable
@@ -124,12 +124,6 @@ class Record:
     left: bool = False
 
 
-_PIECE: Final = 8 << 20
-_LARGE: Final = 64 << 10
-"""So many bytes at least are put into a piece: who takes less has no use for a large page."""
-_Part: TypeAlias = "tuple[int, memoryview | bytes]"
-
-
 class RingFile:
     """One process's rings.
 
@@ -191,11 +185,11 @@ class RingFile:
         """The complete records since the last time, raw, oldest first within each ring."""
         return [b"".join(whole) for i, raw in self.take() if (whole := self.split(i, raw))]
 
-    def take(self, copy: Callable[[memoryview], memoryview | bytes] = bytes) -> list[_Part]:
+    def take(self) -> list[tuple[int, bytes]]:
         """The slots written since the last time, by the number of their ring, for :meth:`split`."""
-        return [(i, raw) for i in range(len(self._rings)) for raw in self._take(i, copy)]
+        return [(i, raw) for i in range(len(self._rings)) for raw in self._take(i)]
 
-    def _take(self, i: int, copy: Callable[[memoryview], memoryview | bytes]) -> list[memoryview | bytes]:
+    def _take(self, i: int) -> list[bytes]:
         control, ring = self._controls[i], self._rings[i]
         head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
         if tail == head:
@@ -209,7 +203,7 @@ class RingFile:
             words = self._words[first : first + n * SLOT // 8 : SLOT // 8]
             done = _same(words, memoryview(array("Q", [(tail >> self._bits) + 1]) * n))
             with self._barrier:
-                parts.append(copy(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
+                parts.append(bytes(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
             tail += done
             if done < n:
                 break
@@ -320,39 +314,6 @@ class RingFile:
         self._words.release()
         self._bytes.release()
         self._map.close()
-
-
-class Store:
-    """Copies of slots, many of them in one piece of memory of large pages.
-
-    A page fault for every 4 KiB takes more of the processor's time than the copying. A piece is freed when
-    nothing of it is used any more.
-    """
-
-    def __init__(self) -> None:
-        self._piece = memoryview(b"")
-        self._used = 0
-
-    def copy(self, slots: memoryview) -> memoryview:
-        """A copy of bytes."""
-        size = len(slots)
-        if not _LARGE <= size <= _PIECE:
-            return memoryview(bytes(slots))
-        if self._used + size > len(self._piece):
-            self._piece, self._used = memoryview(_new_piece()), 0
-        part = self._piece[self._used : self._used + size]
-        part[:] = slots
-        self._used += size
-        return part.toreadonly()
-
-
-def _new_piece() -> mmap.mmap:
-    piece = mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
-        piece.madvise(mmap.MADV_HUGEPAGE)
-    except (OSError, AttributeError):
-        pass  # a kernel without
-    return piece
 
 
 def lost_record(loss: Loss, since_ns: int, until: tuple[int, int]) -> bytes:

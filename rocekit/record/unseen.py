@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,8 @@ _MOST_S: Final = 2.0
 _AT_SECURE: Final = 23
 """The entry of the auxiliary vector that says whether the linker ignores LD_PRELOAD (getauxval(3))."""
 _VERBS: Final = "libibverbs"
+_NAME: Final = 15
+"""The longest name of a process that the kernel keeps (prctl(2), PR_SET_NAME)."""
 _NOT_LOADED: Final = "the recorder's library was not loaded into it"
 
 
@@ -38,14 +40,18 @@ class UnseenProcesses:
         self._next = time.monotonic() + _FIRST_S
         self._pause_s = _FIRST_S
 
-    def look(self) -> list[tuple[int, str]]:
-        """Those that were not there before: their numbers, and what is not recorded and why."""
+    def look(self, recorded: Mapping[int, str]) -> list[tuple[int, str]]:
+        """Those that were not there before: their numbers, and what is not recorded and why.
+
+        Args:
+            recorded: the processes of which there are rings, and their programs' names.
+        """
         if time.monotonic() < self._next:
             return []
         self._pause_s = min(2 * self._pause_s, _MOST_S)
         found = []
         for pid in self._descendants(self._pid):
-            if pid not in self._told and (what := self._unseen(pid)) is not None:
+            if pid not in self._told and (what := self._unseen(pid, recorded.get(pid))) is not None:
                 self._told.add(pid)
                 found.append((pid, what))
         self._next = time.monotonic() + self._pause_s
@@ -63,7 +69,7 @@ class UnseenProcesses:
             except OSError:
                 continue
 
-    def _unseen(self, pid: int) -> str | None:
+    def _unseen(self, pid: int, recorded: str | None) -> str | None:
         """Why a process is not recorded; None if it is, or does not use verbs."""
         folder = Path(f"/proc/{pid}")
         try:
@@ -72,6 +78,8 @@ class UnseenProcesses:
             return None
         try:
             program = os.readlink(folder / "exe")  # noqa: PTH115
+            if recorded is not None and recorded[:_NAME] == name:
+                self._recorded[pid] = program  # to read what is mapped takes longer than all else
             if self._recorded.get(pid) == program:
                 return None
             maps = (folder / "maps").read_text(errors="replace")

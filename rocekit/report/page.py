@@ -6,9 +6,9 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit._version import VERSION
 from rocekit.report.pack import pack
 from rocekit.wire.text_table import safe
 
@@ -54,7 +54,7 @@ def page(
     parts = {
         "title": html.escape(safe(title)),
         "style": _asset("uplot.css") + _asset("page.css"),
-        "version": version("rocekit"),
+        "version": VERSION,
         "uplot": known[1] if known else "",
         "uplot_script": f"/*\n{_asset('uplot.LICENSE')}*/\n{chart}",
         "script": f'"use strict";\n(() => {{\n{script}\n}})();',

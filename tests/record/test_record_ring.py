@@ -488,17 +488,6 @@ def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
     assert not result.processes
 
 
-def test_what_is_taken_stays_as_it_was_however_much_of_it_there_is() -> None:
-    store = ring.Store()
-    taken = []
-    for n in range(60):
-        slots = bytes([n]) * (64 if n % 7 == 0 else 300_000)
-        taken.append((store.copy(memoryview(bytearray(slots))), slots))
-    assert all(copy == slots and copy.readonly for copy, slots in taken)
-    assert store.copy(memoryview(bytes(9 << 20))) == bytes(9 << 20), "more than a piece"
-    assert len({id(copy.obj) for copy, slots in taken if len(slots) > 64}) == 2, "two pieces hold them"
-
-
 def test_an_unfinished_slot_is_found_wherever_it_is() -> None:
     for size in (1, 2, 3, 8, 31):
         same = array("Q", [7]) * size

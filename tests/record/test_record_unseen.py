@@ -84,7 +84,7 @@ def refused(_path: object) -> str:
 
 def looked(unseen: UnseenProcesses) -> list[tuple[int, str]]:
     unseen._next = 0.0
-    return unseen.look()
+    return unseen.look({})
 
 
 def test_a_child_in_another_mount_namespace(root: None, running: Path, tmp_path: Path) -> None:
@@ -93,3 +93,17 @@ def test_a_child_in_another_mount_namespace(root: None, running: Path, tmp_path:
     assert named(inside, tmp_path) == [
         "it is in another mount namespace, and the recorder's library was not loaded there"
     ]
+
+
+def test_a_process_with_rings_is_known_by_them(running: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [running, "no_device"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        unseen = UnseenProcesses(child.pid, tmp_path / "library.so")
+        assert unseen._unseen(child.pid, running.name) is None
+        assert "which uses verbs" in str(
+            UnseenProcesses(child.pid, tmp_path / "library.so")._unseen(child.pid, "another")
+        )
+        child.communicate("")

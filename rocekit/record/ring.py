@@ -124,6 +124,10 @@ class Record:
     left: bool = False
 
 
+_LARGE: Final = 64 << 10
+_AT_ONCE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+
+
 class RingFile:
     """One process's rings.
 
@@ -185,11 +189,11 @@ class RingFile:
         """The complete records since the last time, raw, oldest first within each ring."""
         return [b"".join(whole) for i, raw in self.take() if (whole := self.split(i, raw))]
 
-    def take(self) -> list[tuple[int, bytes]]:
+    def take(self) -> list[tuple[int, bytes | memoryview]]:
         """The slots written since the last time, by the number of their ring, for :meth:`split`."""
         return [(i, raw) for i in range(len(self._rings)) for raw in self._take(i)]
 
-    def _take(self, i: int) -> list[bytes]:
+    def _take(self, i: int) -> list[bytes | memoryview]:
         control, ring = self._controls[i], self._rings[i]
         head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
         if tail == head:
@@ -203,7 +207,7 @@ class RingFile:
             words = self._words[first : first + n * SLOT // 8 : SLOT // 8]
             done = _same(words, memoryview(array("Q", [(tail >> self._bits) + 1]) * n))
             with self._barrier:
-                parts.append(bytes(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
+                parts.append(_copied(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
             tail += done
             if done < n:
                 break
@@ -341,6 +345,15 @@ class LossCounts:
 
     def losses(self) -> list[Loss]:
         return [Loss(*key, *counts) for key, counts in self._counts.items()]
+
+
+def _copied(slots: memoryview) -> bytes | memoryview:
+    """A copy. The memory of a large one is asked for at once: a fault for each page takes half as long again."""
+    if len(slots) < _LARGE:
+        return bytes(slots)
+    copy = memoryview(mmap.mmap(-1, len(slots), flags=_AT_ONCE))
+    copy[:] = slots
+    return copy.toreadonly()
 
 
 def _same(one: memoryview, other: memoryview) -> int:

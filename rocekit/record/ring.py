@@ -348,7 +348,7 @@ class LossCounts:
 
 
 def _copied(slots: memoryview) -> bytes | memoryview:
-    """A copy. The memory of a large one is asked for at once: a fault for each page takes half as long again."""
+    """A copy. The memory of a large one is asked for at once: faults of its pages take half as long again."""
     if len(slots) < _LARGE:
         return bytes(slots)
     copy = memoryview(mmap.mmap(-1, len(slots), flags=_AT_ONCE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -38,6 +38,11 @@ _MOST_HASHES = 500_000
 
 def _let_go(count: int) -> str:
     return f"{plural(count, 'connection')} let go (--max-connections)"
+
+
+#: Connections in the summary at the end: the most troubled and busiest. A flood has 100,000, and Ctrl-C is to
+#: end within two seconds.
+SHOWN_CONNECTIONS: Final = 1000
 
 
 class TextLines:
@@ -119,7 +124,8 @@ class TextLines:
             kernel += f"; findings and journal are of {kept}, until {when}: later ones were only reported"
         details = []
         if analysis.connections:
-            details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
+            shown = connection_lines(analysis.connections, SHOWN_CONNECTIONS, listed_by="--format json")
+            details += [coloured("Connections", "title"), *shown]
         if analysis.journal is not None:
             details += [""] * bool(details) + journal_lines(analysis, coloured)
         if analysis.counters:

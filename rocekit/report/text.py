@@ -246,11 +246,16 @@ def _first_points(vantages: Iterable[Vantage]) -> list[str]:
 
 
 def connection_lines(
-    connections: Sequence[Connection], limit: int | None = None, width: int | None = None
+    connections: Sequence[Connection],
+    limit: int | None = None,
+    width: int | None = None,
+    *,
+    listed_by: str = "--all",
 ) -> list[str]:
     """A line for each connection; of more than ``limit``, the most troubled and busiest.
 
     Args:
+        listed_by: the option that lists all of them.
         width: of the terminal: how they were paired, MTU, transfers and transport give way, in this order.
     """
     rows = []
@@ -296,7 +301,7 @@ def connection_lines(
     lines = columns(rows, right=frozenset({0, 7, 8, 9}), width=width, spare=(5, 6, 8, 9, 1))
     if len(shown) < len(connections):
         more = plural(len(connections) - len(shown), "connection")
-        lines.append(f"  … and {more} with less trouble or fewer packets (--all lists them)")
+        lines.append(f"  … and {more} with less trouble or fewer packets ({listed_by} lists them)")
         lines += application_lines(connections)
     return lines
 

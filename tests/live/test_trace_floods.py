@@ -6,14 +6,18 @@ import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from capture_bytes import Frame, pcap
 from talk import Talk
 from test_metrics import SCRAPE, Scraped
 from test_trace import live
 
+import rocekit
 from rocekit.analysis import conclude
+from rocekit.commands import trace_lines
 from rocekit.files.frames import FrameBatch, empty_batch
 from rocekit.live import tracing
 from rocekit.wire.build import build_frame
@@ -172,3 +176,19 @@ def test_no_garbage_is_searched_for_while_a_trace_ends(monkeypatch: pytest.Monke
     monkeypatch.setattr(tracing, "conclude", concluded)
     assert list(tracing.Trace("va")) == []
     assert (searched, gc.isenabled()) == ([False], True)
+
+
+def test_the_summary_of_a_flood_lists_so_many_connections_and_counts_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each of 95,000 took longer than Ctrl-C may."""
+    path = tmp_path / "flood.pcap"
+    path.write_bytes(pcap([Frame(data) for data in flood(40)]))
+    monkeypatch.setattr(trace_lines, "SHOWN_CONNECTIONS", 10)
+    trace = SimpleNamespace(received=40, dropped=0, carried=None, evicted=0, forgot=False)
+    trace.matched_until_ns = None
+    trace_lines.TextLines().end(rocekit.analyze(path), trace)  # type: ignore[arg-type]
+    shown = [line for line in capsys.readouterr().out.splitlines() if "10.7.0." in line and " RC " in line]
+    assert len(shown) == 10
+    trace_lines.JsonLines().end(rocekit.analyze(path), trace)  # type: ignore[arg-type]
+    assert capsys.readouterr().out.count('"type":"connection"') == 40

@@ -66,7 +66,7 @@ def command(
     """
     from rocekit.commands.shared import fail_on_damage, inputs_of, load, need_packets
     from rocekit.errors import RocekitError
-    from rocekit.files.outputs import STANDARD_OUTPUT, Together, check_output
+    from rocekit.files.outputs import STANDARD_OUTPUT, Together, check_output, new_folder
     from rocekit.packets.narrow import Narrow
     from rocekit.report.export import FORMATS, each_table, need_polars, start_table, write_table
     from rocekit.standard_output import standard_output
@@ -106,9 +106,8 @@ def command(
     if to_stdout:
         write_table(next(made)[1], standard_output(), kind, STANDARD_OUTPUT)
     else:
-        folder.mkdir(parents=True, exist_ok=True)
         said = []
-        with Together() as together:
+        with new_folder(folder), Together() as together:
             written = None
             for name, table in made:
                 if written is not None:

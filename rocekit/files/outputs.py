@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -107,6 +107,20 @@ def writing(out: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise not_written(error, name_of(out)) from None
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder for files; what was made of it goes where they cannot all be written."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in made:
+            with suppress(OSError):  # somebody put something there
+                path.rmdir()
+        raise
 
 
 class Together:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.track.connections import Negotiated
@@ -21,6 +21,10 @@ HANDSHAKE: Final = "handshake"
 _STRENGTH: Final = (JOURNAL, CM, HANDSHAKE)
 #: A host's clock is wrong by less than this, unless PSNs prove that a journal is of the capture.
 CLOCKS_DIFFER_NS: Final = 600 * 10**9
+#: Pairs of one QPN that each flow or exchange looks at on average, and so many more all together: a journal
+#: may have as many of one number as it has lines.
+_LOOKS: Final = 16
+_CREDIT: Final = 1 << 17
 #: A PSN this close behind a QP's starting PSN is no accident (1 in 256).
 NEAR_START: Final = 1 << 16
 
@@ -80,6 +84,7 @@ class KnownPairs:
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self.by_end: dict[tuple[str | None, int], list[Pair]] = {}
+        self._looks = _CREDIT
         for pair in pairs:
             self._learn(pair)
 
@@ -87,12 +92,23 @@ class KnownPairs:
         for side in (0, 1):
             self.by_end.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
 
+    def _forget(self, end: tuple[str | None, int]) -> None:
+        """The end's pairs that no journal names no longer count; those of journals came first."""
+        known = self.by_end.get(end, [])
+        while known and known[-1].source != JOURNAL:
+            known.pop()
+
+    def _of_end(self, ip: str | None, qpn: int) -> Sequence[Pair]:
+        """The pairs of an address and QPN; none where too many were looked at."""
+        known = self.by_end.get((ip, qpn), ())
+        self._looks += _LOOKS - len(known)
+        return known if self._looks >= 0 else ()
+
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs exchanged their QPs: earlier handshakes of the same QPs no longer count."""
         ends = (first, second)
         for end in ends:
-            known = self.by_end.get((end.ip, end.qpn), [])
-            known[:] = [pair for pair in known if pair.source == JOURNAL]
+            self._forget((end.ip, end.qpn))
         said = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
         self._learn(Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (said[0], said[1]), HANDSHAKE))
 
@@ -106,7 +122,7 @@ class KnownPairs:
         """
         found = []
         for ip in (dst, None):
-            for pair in self.by_end.get((ip, qpn), ()):
+            for pair in self._of_end(ip, qpn):
                 for side in (0, 1):
                     here, there = pair.ips[side], pair.ips[1 - side]
                     fits = pair.qpns[1 - side] == qpn and here in (src, None) and there in (dst, None)
@@ -135,8 +151,7 @@ class KnownPairs:
         qpns = connection.qpns[0] or 0, connection.qpns[1] or 0
         said = connection.negotiated[0], connection.negotiated[1]
         for end in zip((a, b), qpns, strict=True):
-            known = self.by_end.get(end, [])
-            known[:] = [pair for pair in known if pair.source == JOURNAL]
+            self._forget(end)
         pair = Pair(connection.transport, (a, b), qpns, said, CM, connection=connection)
         self._learn(pair)
         return pair
@@ -146,7 +161,7 @@ class KnownPairs:
         ips = (exchange.src, exchange.dst)
         own = exchange.negotiated()
         time_ns, psn = exchange.request.time_ns, own[0].starting_psn
-        for pair in self.by_end.get((ips[0], qpns[0]), ()):
+        for pair in self._of_end(ips[0], qpns[0]):
             for side in (0, 1):
                 there = pair.ips[1 - side]
                 if pair.source == CM:

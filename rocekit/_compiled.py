@@ -43,6 +43,7 @@ MODULES: Final = (
     "track.responses",
     "track.requests",
     "track.lane.transfer_rows",
+    "track.lane.clean_side",
     "track.lane.clean_lane",
     "track.bulk",
     "track.pairs.waiting",

@@ -8,7 +8,8 @@ from rocekit.track.pairs.waiting cimport Flow
 from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
-from rocekit.track.lane.clean_lane cimport CleanLane, CleanSide
+from rocekit.track.lane.clean_lane cimport CleanLane
+from rocekit.track.lane.clean_side cimport CleanSide
 from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
@@ -74,8 +75,8 @@ cdef class Tracker(Pairing):
     @cython.locals(requests=Requests)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
-    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, requests=Requests)
-    cpdef _enter(self, Flow flow)
+    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, requests=Requests, known=bint)
+    cpdef _enter(self, Flow flow, int64_t opcode)
 
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)

@@ -25,7 +25,8 @@ from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
-from rocekit.track.lane.clean_lane import CleanLane, CleanSide
+from rocekit.track.lane.clean_lane import CleanLane
+from rocekit.track.lane.clean_side import CleanSide
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.pairs.waiting import Flow
@@ -215,7 +216,7 @@ class Tracker(Pairing):
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
-                self._enter(flow)
+                self._enter(flow, r.opcode[i])
             elif kind == REQUEST:
                 self._chains.request(r.flow[i], r.opcode[i])
                 self._lobby(flow).go_on(flow, r, i)
@@ -232,7 +233,7 @@ class Tracker(Pairing):
         if clean is None and flow.partner is not None:
             clean = flow.partner.clean
         if clean is not None:
-            clean.flush()
+            self._lane.flush(clean)
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
@@ -276,22 +277,22 @@ class Tracker(Pairing):
 
     # ------------------------------------------------------------------ packets that simply go on
 
-    def _enter(self, flow: Flow) -> None:
+    def _enter(self, flow: Flow, opcode: int) -> None:
         """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
         if not self._lane.wanted:
             return
         partner, connection = flow.partner, flow.connection
         assert connection is not None
-        mine = self._clean_side(flow)
+        mine, known = self._clean_side(flow), self._lane.knows(opcode)
         if partner is not None:
             other = self._clean_side(partner)
             mine.other, other.other = other, mine
             requests = self._sides[2 * connection.id + partner.side]
             if requests is not None:
-                self._lane.enter(other, requests)
+                self._lane.enter(other, requests, known)
         requests = self._sides[2 * connection.id + flow.side]
         if requests is not None:
-            self._lane.enter(mine, requests)
+            self._lane.enter(mine, requests, known)
 
     def _clean_side(self, flow: Flow) -> CleanSide:
         """What the clean lane has of a flow's sender."""
@@ -307,7 +308,7 @@ class Tracker(Pairing):
         self._settle_all()
         for gone in (flow, flow.partner):
             if gone is not None and gone.clean is not None:
-                gone.clean.flush()
+                self._lane.flush(gone.clean)
                 gone.clean.other = None
                 self._lane.send_on(gone.number, None)
             if gone is not None and gone.number >= 0:

@@ -9,7 +9,8 @@ from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
-from rocekit.track.lane.transfer_rows cimport TransferRows, is_plain
+from rocekit.track.lane.clean_side cimport CleanSide, is_clean
+from rocekit.track.lane.transfer_rows cimport TransferRows
 from rocekit.track.transfers cimport Transfer
 
 cdef int64_t ACK_FRAME
@@ -43,43 +44,13 @@ cdef int64_t _ENDS
 cdef int64_t _HAS_RETH
 cdef int64_t _IMMEDIATE
 cdef int64_t _INVALIDATE
-cdef int64_t _NONE
+cdef int64_t NONE
 cdef int64_t ECN_CE
 cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t RESYNC
 cdef int64_t WINDOW
 cdef int64_t _IS_ACK
-
-
-cdef class CleanLane
-
-
-@cython.final
-cdef class CleanSide:
-    cdef public CleanLane lane
-    cdef public Connection connection
-    cdef public int64_t number
-    cdef public bint reliable
-    cdef public Requests requests
-    cdef public bint on
-    cdef public CleanSide other
-    cdef public int64_t first
-    cdef public int64_t last
-    cdef public int64_t open
-    cdef public int64_t building
-    cdef public int64_t count
-    cdef public int64_t before
-    cdef public bint objects_open
-    cdef public bint counts_acks
-    cdef public int64_t mtu
-    cdef public int64_t largest
-    cdef public int64_t packets
-    cdef public int64_t transfers
-    cdef public int64_t at
-
-    cpdef leave(self)
-    cpdef flush(self)
 
 
 @cython.final
@@ -111,8 +82,6 @@ cdef class CleanLane:
     @cython.locals(rows=TransferRows)
     cdef _close(self, CleanSide side, int64_t at, Rows r, Py_ssize_t i, int64_t what)
 
-    cdef _note_extra(self, int64_t at, int64_t flag, object value)
-
     @cython.locals(is_made=int64_t, transfer=Transfer)
     cdef _report(self, CleanSide side, int64_t at)
 
@@ -123,14 +92,15 @@ cdef class CleanLane:
 
     cpdef send_on(self, int64_t flow, CleanSide side)
     cpdef forget_flows(self)
+    cpdef bint knows(self, int64_t opcode)
 
     @cython.locals(ledger=Ledger, outcomes=Outcomes, building=Transfer, at=int64_t, troubles=Troubles)
-    cpdef enter(self, CleanSide side, Requests requests)
+    cpdef enter(self, CleanSide side, Requests requests, bint known)
 
     @cython.locals(at=int64_t)
     cpdef leave(self, CleanSide side)
 
-    @cython.locals(at=int64_t, forgets=bint)
+    @cython.locals(at=int64_t, forgets=bint, counted=bint)
     cpdef end(self, CleanSide side)
 
     cdef _clear(self, CleanSide side)
@@ -144,22 +114,11 @@ cdef class CleanLane:
     @cython.locals(requests=Requests, what=int64_t, transfer=Transfer)
     cdef int64_t _make(self, CleanSide side, int64_t at)
 
-    @cython.locals(following=int64_t)
-    cdef int64_t _free(self, int64_t at)
-
-    cdef bint _is_over(self, CleanSide side, int64_t at)
-
     @cython.locals(requests=Requests, objects=Py_ssize_t, at=int64_t, _=int64_t, window=list, settled=list)
     cdef bint _drop_oldest(self, CleanSide side)
 
     @cython.locals(
-        rows=TransferRows, status=str, what=int64_t, last_ns=int64_t, duration_ns=int64_t, several=bint,
+        rows=TransferRows, status=str, what=int64_t, duration_ns=int64_t, several=bint,
         transfer=Transfer
     )
     cdef int64_t _settle(self, CleanSide side, int64_t at)
-
-
-@cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer, window=list,
-    unacked=list,
-)
-cdef bint _is_clean(Requests requests)

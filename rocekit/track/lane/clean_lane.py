@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
 from rocekit.track.lane.row_layout import (
     ACK_FRAME,
     ACK_NS,
     ANNOUNCED,
     BYTES,
-    EXTRA,
     FIRST_FRAME,
     FIRST_NS,
     FIRST_PSN,
@@ -40,8 +40,8 @@ from rocekit.track.lane.row_layout import (
     PACKETS,
     VA,
     WHAT,
-)
-from rocekit.track.lane.transfer_rows import TransferRows, is_plain, table
+)  # fmt: skip
+from rocekit.track.lane.transfer_rows import TransferRows, table
 from rocekit.track.ledger import WINDOW
 from rocekit.track.progress import RESYNC
 from rocekit.track.transfers import ACKED, SENT
@@ -52,7 +52,6 @@ from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
-    from rocekit.track.connections import Connection
     from rocekit.track.ledger import Sink
     from rocekit.track.requests import Requests
 
@@ -64,10 +63,7 @@ _ENDS: Final = 1 << 3
 _HAS_RETH: Final = 1 << 4
 _IMMEDIATE: Final = 1 << 5
 _INVALIDATE: Final = 1 << 6
-_NONE: Final = -1
 _IS_ACK: Final = wire.ACK
-#: The messages that the clean lane takes, each with an opcode that begins one.
-_BEGINS: Final = {"SEND": 0x00, "WRITE": 0x06}
 
 
 def _meaning(value: int) -> int:
@@ -89,51 +85,6 @@ def _meaning(value: int) -> int:
     )
 
 
-class CleanSide:
-    """What the clean lane has of one side of a connection.
-
-    Args:
-        number: 0 for ``a``, 1 for ``b``.
-
-    Attributes:
-        reliable: False for UC, which nobody acknowledges.
-        requests: its state machine; None: the side has sent no request.
-        on: whether its requests, and the responses to them, are in order.
-        other: the other side, to whose requests this side responds; None: unknown.
-        first, last, open, building: its rows: the oldest, the newest, the first that no ACK covers, and the
-        one whose message goes on; −1: there is none.
-        count: how many rows it has; before: how many transfers of the ledger's window are older.
-        objects_open: whether some of those older ones are not acknowledged.
-        counts_acks: whether ACKs are taken: the first one after a go-back says more.
-        mtu: of its connection; −1: unknown. largest: the largest payload that ended a message.
-        packets, transfers: what is not counted at the connection yet; at: the last such packet's row.
-    """
-
-    def __init__(self, lane: CleanLane, connection: Connection, number: int) -> None:
-        self.lane = lane
-        self.connection = connection
-        self.number = number
-        self.reliable = connection.transport != "UC"
-        self.requests: Any = None
-        self.on = False
-        self.other: CleanSide | None = None
-        self.first = self.last = self.open = self.building = _NONE
-        self.count = self.before = 0
-        self.objects_open = False
-        self.counts_acks = False
-        self.mtu = _NONE
-        self.largest = 0
-        self.packets = self.transfers = self.at = 0
-
-    def leave(self) -> None:
-        """What comes next is not in order: the state machine gets all that there is."""
-        self.lane.leave(self)
-
-    def flush(self) -> None:
-        """Count the packets of both directions at their connection."""
-        self.lane.flush(self)
-
-
 class CleanLane:
     """The clean lane of a tracker.
 
@@ -149,9 +100,7 @@ class CleanLane:
 
     def __init__(self, sink: Sink, wanted: bool, reports: bool, shows: bool) -> None:
         self._sink = sink
-        self.wanted = wanted
-        self.reports = reports
-        self.shows = shows
+        self.wanted, self.reports, self.shows = wanted, reports, shows
         self.rows = TransferRows()
         self._sides: list[CleanSide | None] = []  # by the number of the flow that the side sends
         self._touched: list[CleanSide] = []
@@ -214,7 +163,7 @@ class CleanLane:
             rows.words[at + BYTES] += payload
             rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = r.time_ns[i], r.frame[i]
         if what & _ENDS:
-            side.building = _NONE
+            side.building = NONE
             self._close(side, at, r, i, what)
         else:
             side.building = at
@@ -226,7 +175,7 @@ class CleanLane:
         """A message begins: give its row."""
         rows = self.rows
         at = rows.new()
-        rows.words[at + NEXT], rows.words[at + ID] = _NONE, self._sink.counted()
+        rows.words[at + NEXT], rows.words[at + ID] = NONE, self._sink.counted()
         rows.words[at + FIRST_PSN], rows.words[at + PACKETS] = side.requests.progress.expected, 1
         rows.words[at + FIRST_NS] = rows.words[at + LAST_NS] = r.time_ns[i]
         rows.words[at + FIRST_FRAME] = rows.words[at + LAST_FRAME] = r.frame[i]
@@ -248,8 +197,7 @@ class CleanLane:
         else:
             side.first = at
         side.last = at
-        if side.open < 0:
-            side.open = at
+        side.open = at if side.open < 0 else side.open
         side.count += 1
 
     def _close(self, side: CleanSide, at: int, r: Rows, i: int, what: int) -> None:
@@ -263,15 +211,11 @@ class CleanLane:
             if side.largest > side.connection.largest_payload:
                 side.connection.largest_payload = side.largest
         if what & _IMMEDIATE:
-            self._note_extra(at, HAS_IMMEDIATE, r.immediate[i])
+            rows.note_extra(at, HAS_IMMEDIATE, r.immediate[i])
         elif what & _INVALIDATE:
-            self._note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
+            rows.note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
         if self.reports and not side.reliable:
             self._report(side, at)
-
-    def _note_extra(self, at: int, flag: int, value: int | None) -> None:
-        self.rows.words[at + WHAT] |= flag
-        self.rows.words[at + EXTRA] = _NONE if value is None else value
 
     def _report(self, side: CleanSide, at: int) -> None:
         """A transfer has ended, and somebody is to hear of it."""
@@ -300,7 +244,7 @@ class CleanLane:
         if side.objects_open:
             requests.outcomes.settle()
             side.objects_open = requests.outcomes.is_open()
-        at = _NONE if side.objects_open else side.open
+        at = NONE if side.objects_open else side.open
         while at >= 0 and rows.words[at + WHAT] & IS_ENDED and rows.last_psn(at) <= p:
             rows.words[at + WHAT] |= IS_ACKED
             rows.words[at + ACK_NS], rows.words[at + ACK_FRAME] = time_ns, frame
@@ -320,11 +264,19 @@ class CleanLane:
         """Flows get new numbers."""
         self._sides = []
 
-    def enter(self, side: CleanSide, requests: Requests) -> None:
-        """The state machine has taken a packet of this side: what follows may be in order."""
+    def knows(self, opcode: int) -> bool:
+        """Whether such packets can be in order here; what follows others is often like them."""
+        return self._meanings[opcode] != 0
+
+    def enter(self, side: CleanSide, requests: Requests, known: bool) -> None:
+        """The state machine has taken a packet of a connection: what follows may be in order.
+
+        Args:
+            known: whether the clean lane knows such packets.
+        """
         path_mtu = side.connection.path_mtu
-        side.mtu = _NONE if path_mtu is None else path_mtu
-        if side.on or not _is_clean(requests):
+        side.mtu = NONE if path_mtu is None else path_mtu
+        if side.on or not known or not is_clean(requests):
             return
         ledger, outcomes = requests.ledger, requests.outcomes
         building = ledger.building
@@ -334,7 +286,7 @@ class CleanLane:
                 outcomes.unacked.pop()
             ledger.building = None
             at = side.building = self.rows.new()
-            self.rows.fill(at, building, _BEGINS[building.operation])
+            self.rows.fill(at, building, BEGINS[building.operation])
             self._append(side, at)
         side.on = requests.in_lane = True
         side.requests, requests.clean = requests, side
@@ -358,11 +310,15 @@ class CleanLane:
         if forgets:
             self._sink.settled(side.requests.ledger.window)
         while at >= 0:
-            at = self._settle(side, at) if forgets and self._is_over(side, at) else self._make(side, at)
+            at = (
+                self._settle(side, at)
+                if forgets and self.rows.is_over(at, side.reliable)
+                else self._make(side, at)
+            )
         self._clear(side)
 
     def _clear(self, side: CleanSide) -> None:
-        side.first = side.last = side.open = side.building = _NONE
+        side.first = side.last = side.open = side.building = NONE
         side.count = 0
         side.on = side.requests.in_lane = False
 
@@ -404,16 +360,7 @@ class CleanLane:
             requests.outcomes.unacked.append(transfer)
         if at == side.building:
             requests.ledger.building = transfer
-        return self._free(at)
-
-    def _free(self, at: int) -> int:
-        following: int = self.rows.words[at + NEXT]
-        self.rows.free(at)
-        return following
-
-    def _is_over(self, side: CleanSide, at: int) -> bool:
-        """Whether a transfer has all that it waits for."""
-        return (self.rows.words[at + WHAT] & (IS_ACKED if side.reliable else IS_ENDED)) != 0
+        return self.rows.free(at)
 
     def _drop_oldest(self, side: CleanSide) -> bool:
         """Let go of a side's oldest transfers, as the ledger does; False: the state machine has to do it."""
@@ -423,7 +370,7 @@ class CleanLane:
         objects = min(WINDOW, side.before)
         at = side.first
         for _ in range(WINDOW - objects):
-            if not self._is_over(side, at):
+            if not self.rows.is_over(at, side.reliable):
                 return False
             at = self.rows.words[at + NEXT]
         if objects:
@@ -436,16 +383,13 @@ class CleanLane:
             side.first = self._settle(side, side.first)
             side.count -= 1
         if at < 0:
-            side.last = _NONE
+            side.last = NONE
         return True
 
     def _settle(self, side: CleanSide, at: int) -> int:
         """A transfer is over, and nothing changes it any more; gives the next row."""
         rows, status = self.rows, ACKED if side.reliable else SENT
-        what, last_ns = rows.words[at + WHAT], rows.words[at + LAST_NS]
-        if what & IS_ACKED and rows.words[at + ACK_NS] > last_ns:
-            last_ns = rows.words[at + ACK_NS]
-        duration_ns, several = last_ns - rows.words[at + FIRST_NS], rows.words[at + PACKETS] > 1
+        what, several, duration_ns = rows.words[at + WHAT], rows.words[at + PACKETS] > 1, rows.duration_ns(at)
         if what & IS_MADE or not self._sink.leaves_out(
             side.connection, side.number, several, status, rows.words[at + BYTES], duration_ns
         ):
@@ -453,26 +397,4 @@ class CleanLane:
             if not what & IS_MADE:
                 self._sink.made(transfer)
             self._sink.settled([transfer])
-        return self._free(at)
-
-
-def _is_clean(requests: Requests) -> bool:
-    """Whether nothing is out of the ordinary with these requests, and no hole or repeat is open."""
-    progress, ledger, outcomes = requests.progress, requests.ledger, requests.outcomes
-    if not progress.started or progress.expected != progress.high or progress.acked > progress.expected:
-        return False
-    if progress.cut_psn >= 0 or progress.gapped or requests.assembly.ahead or ledger.pending:
-        return False
-    troubles = ledger.troubles
-    if ledger.open_read is not None or (troubles is not None and not troubles.are_over()):
-        return False
-    building = ledger.building
-    if building is None:
-        return True
-    if building.operation not in _BEGINS or not is_plain(building):
-        return False
-    # Compiled, no index counts from the end.
-    window, unacked = ledger.window, outcomes.unacked
-    if not window or window[len(window) - 1] is not building:
-        return False
-    return not progress.reliable or (outcomes.is_open() and unacked[len(unacked) - 1] is building)
+        return self.rows.free(at)

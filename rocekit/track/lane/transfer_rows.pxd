@@ -39,7 +39,15 @@ cdef class TransferRows:
     @cython.locals(at=int64_t)
     cpdef int64_t new(self)
 
-    cpdef free(self, int64_t at)
+    @cython.locals(following=int64_t)
+    cpdef int64_t free(self, int64_t at)
+
+    cpdef bint is_over(self, int64_t at, bint reliable)
+
+    @cython.locals(last_ns=int64_t)
+    cpdef int64_t duration_ns(self, int64_t at)
+
+    cpdef note_extra(self, int64_t at, int64_t flag, object value)
     cpdef int64_t last_psn(self, int64_t at)
 
     @cython.locals(w=int64_t[::1])

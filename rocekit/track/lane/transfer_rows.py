@@ -79,10 +79,28 @@ class TransferRows:
         self._end += WIDTH
         return at
 
-    def free(self, at: int) -> None:
-        """A row is not used any more."""
+    def free(self, at: int) -> int:
+        """A row is not used any more; gives the one that followed it."""
+        following: int = self.words[at + NEXT]
         self.words[at] = self._free
         self._free = at
+        return following
+
+    def is_over(self, at: int, reliable: bool) -> bool:
+        """Whether a transfer has all that it waits for."""
+        return (self.words[at + WHAT] & (IS_ACKED if reliable else IS_ENDED)) != 0
+
+    def duration_ns(self, at: int) -> int:
+        """As ``Transfer.duration_ns``."""
+        last_ns: int = self.words[at + LAST_NS]
+        if self.words[at + WHAT] & IS_ACKED and self.words[at + ACK_NS] > last_ns:
+            last_ns = self.words[at + ACK_NS]
+        return last_ns - self.words[at + FIRST_NS]
+
+    def note_extra(self, at: int, flag: int, value: int | None) -> None:
+        """The last packet has an immediate or a key; None: it is cut before it."""
+        self.words[at + WHAT] |= flag
+        self.words[at + EXTRA] = -1 if value is None else value
 
     def last_psn(self, at: int) -> int:
         """The PSN of its last packet so far."""

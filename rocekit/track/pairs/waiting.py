@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.bulk import Chain
     from rocekit.track.connections import Connection
-    from rocekit.track.lane.clean_lane import CleanSide
+    from rocekit.track.lane.clean_side import CleanSide
 
 #: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
 BEFORE: Final = 1024

@@ -1,0 +1,44 @@
+# The types of clean_side.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection
+from rocekit.track.lane.transfer_rows cimport is_plain
+from rocekit.track.ledger cimport Ledger
+from rocekit.track.outcomes cimport Outcomes
+from rocekit.track.progress cimport Progress
+from rocekit.track.repeats cimport Troubles
+from rocekit.track.requests cimport Requests
+from rocekit.track.transfers cimport Transfer
+
+
+@cython.final
+cdef class CleanSide:
+    cdef public object lane
+    cdef public Connection connection
+    cdef public int64_t number
+    cdef public bint reliable
+    cdef public Requests requests
+    cdef public bint on
+    cdef public CleanSide other
+    cdef public int64_t first
+    cdef public int64_t last
+    cdef public int64_t open
+    cdef public int64_t building
+    cdef public int64_t count
+    cdef public int64_t before
+    cdef public bint objects_open
+    cdef public bint counts_acks
+    cdef public int64_t mtu
+    cdef public int64_t largest
+    cdef public int64_t packets
+    cdef public int64_t transfers
+    cdef public int64_t at
+
+    cpdef leave(self)
+
+
+@cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer, window=list,
+    unacked=list,
+)
+cpdef bint is_clean(Requests requests)

@@ -142,3 +142,37 @@ def test_a_program_that_nobody_took_is_waited_for(tmp_path: Path, program: Path)
     assert "a defect of rocekit: ZeroDivisionError" in done.stderr
     assert (tmp_path / "ended").exists()
     assert not os.path.exists(done.stdout.strip())  # noqa: PTH110
+
+
+SURROUNDINGS = """
+import os, signal
+for number in range(64):
+    try:
+        print(number, os.readlink(f"/proc/self/fd/{number}").partition("[")[0])
+    except OSError:
+        pass
+print(open("/proc/self/limits").read())
+told = ("SigBlk", "SigCgt", "Seccomp", "Cap", "Groups", "Umask", "NoNewPrivs", "Uid", "Gid")
+print(*(line for line in open("/proc/self/status") if line.startswith(told)))
+ignored = next(int(line[7:], 16) for line in open("/proc/self/status") if line.startswith("SigIgn"))
+print(hex(ignored & ~(3 << 31)))  # not 32 and 33, which are glibc's own: every posix_spawn ignores them
+print(os.nice(0), os.sched_getscheduler(0), os.sched_getaffinity(0), os.getsid(0), os.getpgrp(), os.getcwd())
+print(sorted(name for name in os.environ if not name.startswith(("ROCEKIT_", "LD_PRELOAD", "ASAN_OPTIONS"))))
+"""
+"""What a program may look at of itself."""
+
+
+@pytest.mark.parametrize("options", [(), ("--summary",)])
+def test_a_program_finds_itself_as_without_the_recorder(
+    tmp_path: Path, program: Path, options: tuple[str, ...]
+) -> None:
+    """Descriptors, limits, signals, rights, priority and policy; as started early, and as by the command."""
+    said = []
+    for recorder in ([], [sys.executable, "-m", "rocekit", "record", "-q", *options, "--"]):
+        command = [*recorder, sys.executable, "-I", "-S", "-c", SURROUNDINGS]
+        done = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+        )
+        said.append(done.stdout.splitlines())
+    assert said[1] == said[0]
+    assert len(said[0]) > 30

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 import threading
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +205,8 @@ class RingFile:
             first = (ring + at * SLOT) // 8
             # The first word of each slot: views are compared where they are, in a fifth of a copy's time.
             words = self._words[first : first + n * SLOT // 8 : SLOT // 8]
-            done = _same(words, memoryview(array("Q", [(tail >> self._bits) + 1]) * n))
+            turn = ((tail >> self._bits) + 1).to_bytes(8, sys.byteorder)
+            done = _same(words, memoryview(turn * n).cast("Q"))
             with self._barrier:
                 parts.append(_copied(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
             tail += done

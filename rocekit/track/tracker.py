@@ -96,7 +96,7 @@ class Tracker(Pairing):
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
         reports = on_end is not None or on_change is not None
-        self._lane = CleanLane(self, clean_lane, reports, reports or plain is None)
+        self._lane = CleanLane(self, clean_lane, reports, plain is None)
         self._waiting = WaitingRows()
         self._tail: tuple[Any, Any] = ((), ())
 

@@ -8,8 +8,7 @@ What is in order (IBA Vol. 1, 9.7.2 and 9.7.5) stands here, from the top to the 
 * ``_ack``: an ACK of what was sent, which completes the messages that it covers;
 * ``enter`` and ``leave``: when a direction is clean, and how it is handed to the state machine.
 
-The first packet that is none of these goes to ``requests``, which finds everything as it would have left it
-itself. ``Tracker(clean_lane=False)`` hands all packets there, with the same result.
+All else goes to ``requests``; with ``Tracker(clean_lane=False)`` all packets do, with the same result.
 """
 
 from __future__ import annotations
@@ -218,12 +217,13 @@ class CleanLane:
             self._report(side, at)
 
     def _report(self, side: CleanSide, at: int) -> None:
-        """A transfer has ended, and somebody is to hear of it."""
+        """A transfer has ended, and somebody is to hear of it; who keeps transfers keeps this one."""
         is_made = self.rows.words[at + WHAT] & IS_MADE
         transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
-        if not is_made:
+        if self.shows and not is_made:
             self._sink.made(transfer)
-        self.rows.keep(at, transfer)
+        if self.shows or is_made:
+            self.rows.keep(at, transfer)
         self._sink.ended(transfer)
 
     def _ack(self, side: CleanSide, r: Rows, i: int) -> bool:

@@ -40,8 +40,8 @@ VOTES: Final = 8
 #: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
 #: Responses look at so many flows each on average, and at so many more in all: each may fit all flows.
-_LOOKS: Final = 16
-_CREDIT: Final = 1 << 19
+_LOOKS: Final = 8
+_CREDIT: Final = 1 << 17
 #: Where a host has more scopes, responses are to flows of their own.
 _MOST_SCOPES: Final = 64
 _SOURCE_BITS: Final = 20  # as in ``waiting``

@@ -121,18 +121,18 @@ def _say(verdict: CaptureVerdict) -> None:
     from rocekit.commands import mark
     from rocekit.commands.shared import coloured
     from rocekit.findings.text import finding
-    from rocekit.wire.text_table import wrapped
+    from rocekit.wire.text_table import safe, wrapped
     from rocekit.wire.words import plural
 
     words = []
     if verdict.failing:
         words.append(plural(len(verdict.failing), "finding"))
     if verdict.problem is not None:
-        words.append(coloured(verdict.problem.removeprefix(f"{verdict.name}: "), "error"))
+        words.append(coloured(safe(verdict.problem.removeprefix(f"{verdict.name}: ")), "error"))
     others = len(verdict.findings) - len(verdict.failing)
     if others:
         words.append(f"{plural(others, 'finding')} that {'does' if others == 1 else 'do'} not count")
-    lines = [f"{mark(verdict.holds)} {verdict.name}: {'; '.join(words) or 'no findings'}"]
+    lines = [f"{mark(verdict.holds)} {safe(verdict.name)}: {'; '.join(words) or 'no findings'}"]
     for one in verdict.failing:
         lines += finding(one, coloured, several=verdict.several)
     from rocekit.commands.screen import width

@@ -81,6 +81,7 @@ def command(
     from rocekit.edit.slice import Choice, cut, journal_beside, originals
     from rocekit.errors import RocekitError
     from rocekit.files.outputs import check_output, one_for_each
+    from rocekit.wire.text_table import safe
     from rocekit.wire.words import plural
 
     if not (connections or transfers or findings or begin or end or headers_only or redact):
@@ -113,7 +114,7 @@ def command(
     to_stdout = str(out) == "-"
     for file, part in zip(files, done.slices, strict=True):
         if part.path is None:
-            click.echo(f"{file}: nothing to keep")
+            click.echo(f"{safe(str(file))}: nothing to keep")
             continue
         of = plural(analysis.capture.counts.frames, "frame") if len(files) == 1 else str(file)
         words = [f"{part.path}: {part.frames:,} of {of}"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from capture_bytes import block, enhanced, option, section
@@ -72,6 +74,48 @@ def test_text_of_others_forges_no_line_and_no_terminal_obeys_it(
         for line in result.output.split("\n"):
             assert not line.startswith("FORGED")
             assert line.isprintable(), repr(line)[:500]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "analyze --format json",
+        "decode --format json",
+        "check -o JUNIT.xml",
+        "check -o SARIF.sarif",
+        "plot -o x.svg",
+        "export --to qlog -o x.sqlog",
+        "export --to csv --table findings -o findings.csv",
+        "export --to csv --table transfers -o transfers.csv",
+        "annotate x.pcapng",
+    ],
+)
+def test_text_of_others_is_escaped_in_files_and_json(
+    hostile: tuple[list[str], list[str]], command: str, tmp_path: Path
+) -> None:
+    files, journal = hostile
+    name, *rest = command.split()
+    rest = [str(tmp_path / word) if "." in word else word for word in rest]
+    arguments = [] if name in ("decode", "plot") else journal
+    result = CliRunner().invoke(cli.rocekit, [name, files[0], *rest, *arguments])
+    written = list(tmp_path.iterdir())
+    assert written or result.output.startswith("{"), result.output
+    text = result.stdout + "".join(path.read_bytes().decode(errors="replace") for path in written)
+    if name == "annotate":  # its packets are bytes: only what it says of them counts
+        with open_capture(tmp_path / "x.pcapng") as reader:
+            for _ in reader:
+                pass
+            text = "".join(words for of_frame in reader.comments.values() for words in of_frame)
+            assert text
+    evils = ["\x1b[2J", "\x07", "\nFORGED"]
+    if not ({"json", "SARIF.sarif", "qlog"} & set(command.split())):  # JSON has others as they are
+        evils += ["\x9b31m", "\u202e"]
+    for evil in evils:
+        assert evil not in text, (evil, text[:2000])
+    for path in written:
+        if path.suffix in (".xml", ".svg"):
+            assert "<script>alert" not in path.read_text(errors="replace")
+            ElementTree.parse(path)
 
 
 @given(text=st.text())

@@ -47,7 +47,7 @@ _HURRIED_S: Final = 0.02
 _ONE_IN: Final = 1000
 """Making lines takes one part in so many of the time while the program writes."""
 _SPARE_S: Final = 0.01
-_ONE_IN_SPARE: Final = 2  # the same while there is a processor that nobody else wants
+"""Time for making lines in one tick while there is a processor that nobody else wants."""
 _GIDS_S: Final = 30.0
 """How long a program's end waits for the addresses of its devices."""
 _SLICE_S: Final = 0.2
@@ -405,13 +405,13 @@ class Rings:
             # Soon back to the rings: they must not become full meanwhile.
             self.write(for_s=_HURRIED_S)
             self.pause_s = 0.0
+        elif free:
+            self.write(for_s=_SPARE_S)
+            self.pause_s = LEAST_PAUSE_S
         elif self._backlog and (quiet or now >= self._write_next_ns):
             began = time.monotonic_ns()
-            share_s, one_in = (_SPARE_S, _ONE_IN_SPARE) if free else (_SHARE_S, _ONE_IN)
-            self.write(for_s=share_s)
-            self._write_next_ns = began + one_in * (time.monotonic_ns() - began)
-            if free:
-                self.pause_s = LEAST_PAUSE_S
+            self.write(for_s=_SHARE_S)
+            self._write_next_ns = began + _ONE_IN * (time.monotonic_ns() - began)
         elif not taking:
             return False
         return True

@@ -496,3 +496,25 @@ def test_an_unfinished_slot_is_found_wherever_it_is() -> None:
             other[at] = 0
             assert ring._same(memoryview(other), memoryview(same)) == at
         assert ring._same(memoryview(same), memoryview(array("Q", same))) == size
+
+
+def test_lines_are_made_at_once_where_a_core_is_free_however_long_the_last_ones_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "x.jsonl"
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    free = True
+    monkeypatch.setattr("rocekit.record.collect.SpareProcessors.__bool__", lambda self: free)
+    with JournalWriter(journal) as out:
+        rings = Rings([folder], out, Recording(journal), None)
+        written: list[float | None] = []
+        rings.write = lambda *, for_s=None: written.append(for_s) or True  # type: ignore[method-assign,func-returns-value]
+        rings._wrote_ns = 1 << 62  # the program is never quiet
+        rings._write_next_ns = 1 << 62  # where no core is free its turn is far away
+        rings._backlog = 1
+        rings.tick()
+        rings.tick()
+        free = False
+        rings.tick()
+    assert written == [0.01, 0.01]

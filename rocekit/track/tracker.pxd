@@ -20,6 +20,7 @@ cdef int64_t RESPONSE
 cdef int64_t DATAGRAM
 cdef int64_t CNP
 cdef int64_t ECN_CE
+cdef int64_t _SHORT
 
 
 cdef class Tracker(Pairing):

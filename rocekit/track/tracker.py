@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 _ID: Final = attrgetter("id")
+#: A connection of fewer packets gains nothing in the clean lane; a flood has many such.
+_SHORT: Final = 8
 
 
 class Tracker(Pairing):
@@ -279,10 +281,10 @@ class Tracker(Pairing):
 
     def _enter(self, flow: Flow, opcode: int) -> None:
         """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
-        if not self._lane.wanted:
-            return
         partner, connection = flow.partner, flow.connection
         assert connection is not None
+        if not self._lane.wanted or (connection.packets < _SHORT and flow.clean is None):
+            return
         mine, known = self._clean_side(flow), self._lane.knows(opcode)
         if partner is not None:
             other = self._clean_side(partner)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
-from socket import AF_INET6, inet_ntop
 from typing import Final
 
 ETHERTYPE_IPV4: Final = 0x0800
@@ -37,5 +35,11 @@ def address_text(high: int, low: int) -> str:
     if not high and low >> 32 == MAPPED:
         return f"{low >> 24 & 0xFF}.{low >> 16 & 0xFF}.{low >> 8 & 0xFF}.{low & 0xFF}"
     number = high << 64 | low
-    # The C library is 20 times as fast, and writes the same unless the first half is zero (RFC 5952, 5).
-    return inet_ntop(AF_INET6, number.to_bytes(16, "big")) if high else str(IPv6Address(number))
+    # Both are imported where a capture has such an address: an IPv4 one needs neither.
+    if high:  # the C library is 20 times as fast, and writes the same unless this half is zero (RFC 5952, 5)
+        from socket import AF_INET6, inet_ntop
+
+        return inet_ntop(AF_INET6, number.to_bytes(16, "big"))
+    from ipaddress import IPv6Address
+
+    return str(IPv6Address(number))

@@ -166,7 +166,7 @@ cdef class Dissector:
     @cython.locals(n=Py_ssize_t, limit=int64_t, wire=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
     cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed) noexcept nogil
 
-    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, words=int64_t, room=int64_t, payload=int64_t, whole=bint, w=Py_ssize_t)
+    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, words=int64_t, room=int64_t, payload=int64_t, w=Py_ssize_t)
     cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated) noexcept nogil
 
     @cython.locals(at=Py_ssize_t)

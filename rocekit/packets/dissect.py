@@ -448,8 +448,10 @@ class Dissector:
             elif opcode < 0:
                 self._mark(_CUT)
         words = max(0, min(need, readable)) >> 2
-        for word in range(_WORDS):
-            self.words[base + word] = self._read(bth + 4 * word) if word < words else 0
+        for word in range(words):
+            self.words[base + word] = self._read(bth + 4 * word)
+        for word in range(words, _WORDS):
+            self.words[base + word] = 0
         if opcode >= 0 and not self._known[row]:
             self._mark(_UNKNOWN_OPCODE)
         if self.words[base] >> 16 & 0xF:
@@ -466,8 +468,7 @@ class Dissector:
         self.payload_length[n], self.payload_at[n] = max(payload, 0), bth + need
         self.dest_qpn[n], self.psn[n] = self.words[base + 1] & _QPN_MASK, self.words[base + 2] & _PSN_MASK
         self._fields(n, row, has, base)
-        whole = not truncated and not self.fragment[n] and end - bth >= _BTH_BYTES + _ICRC_BYTES
-        self.checkable[n] = whole
+        self.checkable[n] = not truncated and not self.fragment[n] and end - bth >= _BTH_BYTES + _ICRC_BYTES
         self.truncated_count += truncated
         self.fragment_count += self.fragment[n]
         self.malformed_count += self.malformed[n] != 0

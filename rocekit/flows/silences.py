@@ -25,7 +25,10 @@ _MOST: Final = 10_000
 _CLASS_BITS: Final = DSCP_BITS
 _ECN_BITS: Final = ECN_BITS
 _LEAST_NS: Final = LEAST_NS
-_NEVER: Final = -(1 << 63)
+_NONE: Final = -1
+
+# A row: its host and class in one number, the times of its first and last packet, the next row of its host.
+_NUMBER, _FIRST, _LAST, _NEXT, _WIDTH = range(5)
 
 
 class Silences:
@@ -39,16 +42,17 @@ class Silences:
     def __init__(self) -> None:
         self._addresses: list[str] = []
         self._spells: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        # By host and class: times of its first and last packet.
-        self._first: Any = column(())
-        self._last: Any = column(())
+        # Most hosts send in one class or two: each has a chain of rows, whose first one stands here.
+        self._heads: Any = column(())
+        self._rows: Any = column(())
+        self._end = 0
 
     def feed(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
         """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         self._addresses = packets.addresses
-        room = int(packets.src.max()) + 1 << _CLASS_BITS
-        if room > len(self._last):
-            self._first, self._last = self._grown(self._first, 2 * room), self._grown(self._last, 2 * room)
+        hosts = int(packets.src.max()) + 1
+        if hosts > len(self._heads):
+            self._heads = self._grown(self._heads, 2 * hosts)
         self._loop(
             column(keep, np.uint8),
             column(packets.src),
@@ -57,20 +61,32 @@ class Silences:
         )
 
     @staticmethod
-    def _grown(times: Any, room: int) -> Any:
-        return column(np.append(np.asarray(times, np.int64), np.full(room - len(times), _NEVER)))
+    def _grown(numbers: Any, room: int) -> Any:
+        return column(np.append(np.asarray(numbers, np.int64), np.full(room - len(numbers), _NONE)))
 
     def _loop(self, keep: Any, src: Any, tclass: Any, time_ns: Any) -> None:
         for i in range(len(keep)):
             if not keep[i]:
                 continue
-            number = src[i] << _CLASS_BITS | tclass[i] >> _ECN_BITS
-            time, last = time_ns[i], self._last[number]
-            if last == _NEVER:
-                self._first[number] = time
-            elif time - last >= _LEAST_NS:
-                self._note(number, last, time)
-            self._last[number] = time
+            number, time = src[i] << _CLASS_BITS | tclass[i] >> _ECN_BITS, time_ns[i]
+            at = self._heads[src[i]]
+            while at >= 0 and self._rows[at + _NUMBER] != number:
+                at = self._rows[at + _NEXT]
+            if at < 0:
+                self._begin(src[i], number, time)
+                continue
+            if time - self._rows[at + _LAST] >= _LEAST_NS:
+                self._note(number, self._rows[at + _LAST], time)
+            self._rows[at + _LAST] = time
+
+    def _begin(self, host: int, number: int, time: int) -> None:
+        """The first packet of a host's class."""
+        at = self._end
+        if at == len(self._rows):
+            self._rows = self._grown(self._rows, 2 * at + 64 * _WIDTH)
+        self._rows[at + _NUMBER], self._rows[at + _NEXT] = number, self._heads[host]
+        self._rows[at + _FIRST] = self._rows[at + _LAST] = time
+        self._heads[host], self._end = at, at + _WIDTH
 
     def _note(self, number: int, start_ns: int, end_ns: int) -> None:
         spells = self._spells[number]
@@ -86,8 +102,9 @@ class Silences:
 
     @property
     def seen(self) -> dict[tuple[str, int], tuple[int, int]]:
-        first, last = np.asarray(self._first), np.asarray(self._last)
+        rows = np.asarray(self._rows[: self._end], np.int64).reshape(-1, _WIDTH)
+        rows = rows[np.argsort(rows[:, _NUMBER])]
         return {
-            self._name(number): (int(first[number]), int(last[number]))
-            for number in np.flatnonzero(last != _NEVER).tolist()
+            self._name(number): (first, last)
+            for number, first, last in rows[:, (_NUMBER, _FIRST, _LAST)].tolist()
         }

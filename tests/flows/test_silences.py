@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +41,7 @@ def test_silences_are_those_of_a_plain_count(batches: list[list[tuple[int, int, 
         fed(silences, steps)
         silences._addresses = [f"10.0.0.{n}" for n in range(6)]
     assert silences.seen == {key: (seen[0], seen[-1]) for key, seen in times.items()}
-    gaps = {
-        key: [(a, b) for a, b in zip(seen, seen[1:], strict=False) if b - a >= LEAST_NS]
-        for key, seen in times.items()
-    }
+    gaps = {key: [(a, b) for a, b in pairwise(seen) if b - a >= LEAST_NS] for key, seen in times.items()}
     assert silences.spells == {key: spells for key, spells in gaps.items() if spells}
 
 

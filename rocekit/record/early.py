@@ -94,8 +94,7 @@ class Begun:
                 journal.remove()
             self.clean_up()
             raise
-        self.journal = journal
-        start.give_way(start.NICER)
+        self.journal = journal  # nothing may fail from here on: the command would start the program again
 
     def _variables(self, line: EarlyLine) -> dict[str, str]:
         from rocekit.record.program import environment
@@ -144,6 +143,9 @@ def start_early(arguments: Sequence[str]) -> None:
     except Exception:  # the command finds it again, and says what is wrong
         return
     atexit.register(_let_go)
+    from rocekit.record import start
+
+    start.give_way(start.NICER)
 
 
 def _let_go() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +134,11 @@ def spawn(program: str, command: list[str], variables: dict[str, str], mask: set
 
 
 def give_way(nicer: int) -> None:
-    """Let the program go first if processors are few; SCHED_BATCH does not interrupt it on waking."""
+    """Let the program go first if processors are few; SCHED_BATCH does not interrupt it on waking.
+
+    A sandbox may forbid it: the program runs by then, and is recorded all the same.
+    """
     if nicer:
-        os.nice(nicer)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):
+            os.nice(nicer)
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

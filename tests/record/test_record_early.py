@@ -144,6 +144,26 @@ def test_a_program_that_nobody_took_is_waited_for(tmp_path: Path, program: Path)
     assert not os.path.exists(done.stdout.strip())  # noqa: PTH110
 
 
+def test_where_no_lower_priority_may_be_taken_a_program_runs_once_and_is_recorded(
+    tmp_path: Path, program: Path
+) -> None:
+    """A sandbox may forbid sched_setscheduler(2); the program runs by then, and must not be started again."""
+    code = (
+        "import os, sys; sys.argv = ['rocekit', 'record', *sys.argv[1:]]\n"
+        "def refused(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        "os.sched_setscheduler = refused\n"
+        "from rocekit.cli import main; main()"
+    )
+    for options in ((), ("--summary",)):
+        journal = f"{len(options)}.journal.jsonl"
+        said = f"echo ran >> {journal}.runs"
+        command = [sys.executable, "-c", code, *options, "-o", journal, "--", "sh", "-c", said]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"{journal}.runs").read_text() == "ran\n"
+        assert '"ended"' in (tmp_path / journal).read_text()
+
+
 SURROUNDINGS = """
 import os, signal
 for number in range(64):

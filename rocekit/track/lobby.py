@@ -10,9 +10,9 @@ ones, at last by the times of responses (see ``response_times``). What stays und
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
 from rocekit.track.pairs.waiting import NONE_HELD, Flow, Waiting, faces, merged, place_of
@@ -44,7 +44,7 @@ _LOOKS: Final = 8
 _CREDIT: Final = 1 << 17
 #: Where a host has more scopes, responses are to flows of their own.
 _MOST_SCOPES: Final = 64
-_SOURCE_BITS: Final = 20  # as in ``waiting``
+_SOURCE_BITS: Final = ADDRESS_BITS
 #: Of all lobbies that have none, which are most: nothing is put into them.
 _NONE_NARROWED: Final[set[Flow]] = set()
 _EMPTY: Final[dict[Any, Any]] = {}
@@ -324,9 +324,13 @@ class Lobby:
             elif flow.is_near(psn, near):
                 nearby += 1
         if len(fitting) == 1 and not nearby:
-            ported = islice(self._by_ports, ALIKE)
-            rivals = [f for f in ported if faces(f, responder) and f.could_have_requested(psn, nak)]
-            return self._by_psn(fitting[0], responder, rivals)
+            ported = len(self._by_ports)
+            known = ported <= max(ALIKE, self._looks)
+            if ported > ALIKE and known:
+                self._looks -= ported
+            looked = self._by_ports if known else ()
+            rivals = [f for f in looked if faces(f, responder) and f.could_have_requested(psn, nak)]
+            return self._by_psn(fitting[0], responder, rivals, known)
         for flow in fitting:
             responder.vote(flow)
         if responder.responses >= VOTES and self._looks >= 0:
@@ -345,7 +349,7 @@ class Lobby:
         best = [f for f, n in votes.items() if n == most]
         if len(best) == 1:
             rivals = [f for f, n in responder.votes.items() if n >= most and f in self._by_ports]
-            return self._by_psn(best[0], responder, rivals)
+            return self._by_psn(best[0], responder, rivals, True)
         best = self._by_source_port(best, responder, len(best))
         if len(best) != 1:
             return None
@@ -356,9 +360,13 @@ class Lobby:
         self._by_ports = self._by_ports or {}
         self._by_ports[flow] = self.surely
 
-    def _by_psn(self, found: Flow, responder: Flow, rivals: list[Flow]) -> Flow:
-        """The only candidate left: PSNs decide, unless only source ports took ``rivals`` away."""
-        narrowed = responder in self._narrowed
+    def _by_psn(self, found: Flow, responder: Flow, rivals: list[Flow], known: bool) -> Flow:
+        """The only candidate left: PSNs decide, unless only source ports took ``rivals`` away.
+
+        Args:
+            known: whether ``rivals`` are all of them.
+        """
+        narrowed = responder in self._narrowed or not known
         self.surely = not narrowed and all(self._by_ports[f] for f in rivals)
         self.decided_by = "source port" if narrowed or rivals else "psn"
         if self.decided_by == "source port":

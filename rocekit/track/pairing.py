@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rocekit.track.pairs.handshake import Offer
 
 _QPN_BITS: Final = 24
-_ADDRESS_BITS: Final = 20
+_ADDRESS_BITS: Final = ADDRESS_BITS
 _WAY_BITS: Final = 64
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 

@@ -99,10 +99,10 @@ class KnownPairs:
             known.pop()
 
     def _of_end(self, ip: str | None, qpn: int) -> Sequence[Pair]:
-        """The pairs of an address and QPN; none where too many were looked at."""
+        """The pairs of an address and QPN; of many, none where too many were looked at."""
         known = self.by_end.get((ip, qpn), ())
         self._looks += _LOOKS - len(known)
-        return known if self._looks >= 0 else ()
+        return known if len(known) <= _LOOKS or self._looks >= 0 else ()
 
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs exchanged their QPs: earlier handshakes of the same QPs no longer count."""

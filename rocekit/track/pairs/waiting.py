@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.wire.psn import HALF, MASK
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 #: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
 BEFORE: Final = 1024
-_SOURCE_BITS: Final = 20
+_SOURCE_BITS: Final = ADDRESS_BITS
 
 #: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
 #: one and the row of the first one.

@@ -43,3 +43,13 @@ def test_what_handshakes_named_is_forgotten_and_what_journals_named_stays() -> N
     known._learn(journal._replace(source=known_pairs.HANDSHAKE))
     known._forget(("10.0.0.1", 5))
     assert known.by_end["10.0.0.1", 5] == [journal]
+
+
+def test_many_pairs_of_one_qpn_hide_no_others() -> None:
+    mine = Pair("RC", ("10.0.0.1", "10.0.0.2"), (7, 8), NONE)
+    crowd = [Pair("RC", ("10.0.0.3", "10.0.0.4"), (5, 6), NONE) for _ in range(1 << 18)]
+    known = KnownPairs([*crowd, mine])
+    for _ in range(3):
+        known.pair_of("10.0.0.3", "10.0.0.4", 6, 0, 0)
+    assert known.pair_of("10.0.0.3", "10.0.0.4", 6, 0, 0) is None  # too many were looked at
+    assert known.pair_of("10.0.0.1", "10.0.0.2", 8, 0, 0) == (mine, 0)

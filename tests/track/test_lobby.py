@@ -1,0 +1,44 @@
+"""What a lobby says of the pairs that it finds."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from capture_bytes import Frame, pcap
+
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder
+from rocekit.packets.rows import Rows
+from rocekit.track.bulk import Chains
+from rocekit.track.lobby import Lobby
+from rocekit.track.pairs.waiting import Flow
+from rocekit.wire.build import build_frame
+
+#: More rivals than are always looked at (``lobby.ALIKE``, which has no name where it is compiled).
+MANY = 300
+
+
+@pytest.mark.parametrize(
+    ("looks", "decided_by", "surely"), [(1 << 17, "psn", True), (10, "source port", False)]
+)
+def test_where_not_all_rivals_can_be_looked_at_a_pair_is_not_sure(
+    looks: int, decided_by: str, surely: bool
+) -> None:
+    """Flows that source ports paired may be rivals; of very many it is not known."""
+    frames = [
+        build_frame("RC_SEND_ONLY", src="10.0.0.1", dst="10.0.0.2", dest_qpn=5, psn=7, payload=b"x"),
+        build_frame("RC_ACKNOWLEDGE", src="10.0.0.2", dst="10.0.0.1", dest_qpn=6, psn=7, msn=1),
+    ]
+    with open_capture(io.BytesIO(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))) as reader:
+        rows = Rows(Decoder().decode(next(iter(reader))))
+    lobby = Lobby(Chains())
+    requester, responder = Flow(0, 1, 5, "RC", 1000), Flow(1, 0, 6, "RC", 2000)
+    for flow, row in ((requester, 0), (responder, 1)):
+        lobby.add(flow)
+        lobby.hold(flow, rows, row)
+    lobby.requested(requester, 7, 1, 0)
+    lobby._by_ports = {Flow(0, 1, 100 + n, "RC", n, low=90, high=91): True for n in range(MANY)}
+    lobby._looks = looks
+    assert lobby.partner(responder, rows, 1) is requester
+    assert (lobby.decided_by, lobby.surely) == (decided_by, surely)

@@ -50,6 +50,12 @@ MODULES: Final = (
     "track.lobby",
     "track.pairing",
     "track.tracker",
+    "findings.stories.story",
+    "findings.stories.builder",
+    "findings.stories.copies",
+    "findings.stories.causes",
+    "findings.stories.late_packets",
+    "findings.stories.stalls",
 )
 
 #: The loop over packets that verifies their ICRCs, written in C.

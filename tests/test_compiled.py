@@ -229,7 +229,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in MODULES:
         for suffix, at in ((".py", 100), (".pxd", 100), (EXTENSION_SUFFIXES[0], 200)):
             path = twin(folder, name, suffix)
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, (at, at))
     return folder

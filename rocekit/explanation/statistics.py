@@ -18,13 +18,14 @@ from rocekit.explanation.host_statistics import CM_NAMES, peers
 from rocekit.findings.evidence import status_of
 from rocekit.findings.rules.congestion import rates_around
 from rocekit.findings.rules.go_back_cost import Efficiency
-from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, Story
+from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS
 from rocekit.flows.spread import Spread
 from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
 from rocekit.wire.network import ECN_BITS
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories.story import Story
     from rocekit.flows.observer import FlowView
     from rocekit.points.sightings import OneWay
     from rocekit.track.connections import Connection

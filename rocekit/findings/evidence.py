@@ -16,7 +16,7 @@ from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.counters.comparison import CounterComparison
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocekit.analysis import Analysis
     from rocekit.findings import Finding
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 Rows = Mapping[str, Sequence[Any]]
 

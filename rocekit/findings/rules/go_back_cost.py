@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.findings.costs import affected_transfers
 from rocekit.findings.finding import INFO, Finding, Rule
-from rocekit.findings.stories import ACK_LOSS, ICRC_BAD, IMPLIED_NAK, LOSS, TAIL_LOSS, Story
+from rocekit.findings.stories import ACK_LOSS, ICRC_BAD, IMPLIED_NAK, LOSS, TAIL_LOSS
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.track.passes import SELECTIVE
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories.story import Story
     from rocekit.track.connections import Connection
 
 #: The losses that make a requester send again.

@@ -13,7 +13,7 @@ from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
     from rocekit.track.connections import Connection
 
 

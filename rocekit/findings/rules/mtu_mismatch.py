@@ -13,7 +13,7 @@ from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
     from rocekit.track.connections import Connection
 
 #: What a packet has around its payload at least, without the IP header: UDP, BTH and ICRC.

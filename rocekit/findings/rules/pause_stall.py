@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
     from rocekit.packets.pauses import Pause
 
 _ALL_PRIORITIES: Final = 0xFF

@@ -15,7 +15,7 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 _EXCEEDED: Final = "RNR_RETRY_EXC_ERR"
 #: A requester that has not sent again after so many advertised RNR timers, or so long, gave up.

@@ -17,7 +17,7 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 
 def _look_exceeded(evidence: Evidence) -> Iterator[Finding]:

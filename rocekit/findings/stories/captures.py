@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import GoBack, Story
+    from rocekit.findings.stories.story import GoBack, Story
     from rocekit.points.sightings import Transmission
 
 #: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.

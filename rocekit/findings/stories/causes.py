@@ -38,10 +38,9 @@ from rocekit.findings.stories import (
     TAIL_LOSS,
     TIMEOUT_TOO_SHORT,
     UNDECIDED,
-    GoBack,
-    Story,
 )
 from rocekit.findings.stories.copies import refused_too_soon, was_overtaken
+from rocekit.findings.stories.story import GoBack, Story
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.track.transfers import ACKED, RESPONSE_CUT
@@ -82,9 +81,10 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         story.rule = RNR
         story.gave_up = _is_unacknowledged(story)
         return True
-    if story.repeats and _gave_up(evidence, story):
+    repeats = story.runs()
+    if repeats and _gave_up(evidence, story):
         return True
-    if story.late or any(g.cause == "late" for g in story.go_backs):
+    if story.late or len(repeats) < len(story.go_backs):
         story.rule = REORDERING
         return True
     if refused_too_soon(story):
@@ -95,16 +95,17 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         return True
     if story.naks:
         first = story.go_backs[0] if story.go_backs else None
-        arrived = first is not None and first.after_ack
+        arrived = first is not None and first.opener.after_ack
         if first is not None and first.cause == NAK_MISSED and first.time_ns < story.naks[0].time_ns:
             # It filled the hole before the NAK, and nothing made the requester send it again.
             arrived = arrived or first.first_sight == first.packets
         story.rule = REORDERING if arrived else LOSS
         return True
-    if story.repeats and story.repeats[0].cause == "nak" and story.repeats[0].after_ack:
+    again = repeats[0] if repeats else None
+    if again is not None and again.cause == "nak" and again.opener.after_ack:
         story.rule = REORDERING  # its NAK is another story's, and this packet arrived
         return True
-    if story.repeats and story.repeats[0].cause == NAK_MISSED:
+    if again is not None and again.cause == NAK_MISSED:
         _name_after_missed_nak(story)
         return True
     return _name_after_timeout(evidence, story)
@@ -132,7 +133,7 @@ def _name_after_missed_nak(story: Story) -> None:
 def _is_unacknowledged(story: Story) -> bool:
     """Whether no acknowledgement of the PSN is in the capture, nor proven by what the requester sent."""
     requests = story.connection.progress[story.side]
-    transfer = story.transfer
+    transfer = story.held_by()
     if story.passed or requests is None or requests.acked > story.psn:
         return False
     return transfer is None or transfer.status not in (ACKED, RESPONSE_CUT)
@@ -145,8 +146,9 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     repeats = story.repeats
     statuses = {status_of(t) for t in story.transfers}
     limit = story.connection.negotiated[story.side].retry_count
-    intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
-    interval = max([*intervals, repeats[0].waited_ns])
+    interval = repeats[0].waited_ns
+    for before, after in itertools.pairwise(repeats):
+        interval = max(interval, after.time_ns - before.time_ns)
     silence = evidence.last_ns - repeats[-1].events[-1].last_ns
     tries = story.transmissions - 1
     if _sends_on(evidence, story, interval):

@@ -13,7 +13,7 @@ from rocekit.findings.stories.loss_place import LostCopy
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
-    from rocekit.findings.stories import GoBack, Story
+    from rocekit.findings.stories.story import GoBack, Story
     from rocekit.track.passes import Pass
 
 #: The rules by which a response was lost.
@@ -48,16 +48,16 @@ def refused_too_soon(story: Story) -> bool:
 def _requests(story: Story) -> list[LostCopy]:
     found: dict[int, LostCopy] = {}
     for nak in story.naks:
-        if nak.of_pass is not None and nak.copy in (BEFORE, BEHIND):
-            copy = _copy(story, nak.copy, nak.of_pass, nak.time_ns)
-            found.setdefault(nak.of_pass.number, copy)
+        of_pass: Pass | None = nak.of_pass
+        if of_pass is not None and nak.copy in (BEFORE, BEHIND) and of_pass.number not in found:
+            found[of_pass.number] = _copy(story, nak.copy, of_pass, nak.time_ns)
     if found:
         return list(found.values())
     if story.unseen is not None:
         return [LostCopy(story.psn, BEFORE, 0, story.unseen.time_ns)]
     run = _first_repeat(story)
     if run is None or run.opener.of_pass is None:
-        return [LostCopy(story.psn, UNKNOWN, 0, story.time_ns)]
+        return [LostCopy(story.psn, UNKNOWN, 0, story.first_ns())]
     return [_copy(story, _side_of(story, run), run.opener.of_pass, run.time_ns)]
 
 
@@ -67,11 +67,22 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     if story.gappy and where == BEFORE:
         where = UNKNOWN
     # A READ's one request takes the PSNs of all its responses.
-    if where == BEFORE and not any(t.operation == "READ" for t in story.transfers):
-        packets = max(1, sum([b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn]))
+    if where == BEFORE and not _is_of_read(story):
+        packets = 0
+        for first, last in of_pass.gaps:
+            if last >= psn:
+                packets += last - max(first, psn) + 1
+        packets = max(1, packets)
     if 0 < of_pass.ended_ns < until_ns:
         until_ns = of_pass.ended_ns + 1
     return LostCopy(psn, where, of_pass.began_ns, until_ns, packets)
+
+
+def _is_of_read(story: Story) -> bool:
+    for transfer in story.transfers:  # noqa: SIM110 - asked for each loss: a generator takes longer
+        if transfer.operation == "READ":
+            return True
+    return False
 
 
 def _side_of(story: Story, run: GoBack) -> str:
@@ -87,7 +98,7 @@ def _side_of(story: Story, run: GoBack) -> str:
 
 def _first_repeat(story: Story) -> GoBack | None:
     """The first repeat of the story's PSN, else its first repeat."""
-    repeats = story.repeats
+    repeats = story.runs()
     for run in repeats:
         if run.first_psn <= story.psn <= run.last_psn:
             return run
@@ -96,14 +107,14 @@ def _first_repeat(story: Story) -> GoBack | None:
 
 def is_captured(story: Story) -> bool:
     """Whether the capture has the response that made no difference to the requester."""
-    opener = story.repeats[0].opener
-    return opener.after_ack or opener.response_seen == 1
+    run = story.runs()[0]
+    return run.opener.after_ack or run.opener.response_seen == 1
 
 
 def _responses(story: Story) -> list[LostCopy]:
-    run = next(iter(story.repeats), None)
+    run = next(iter(story.runs()), None)
     if run is None:
-        return [LostCopy(story.psn, UNKNOWN, 0, story.time_ns)]
+        return [LostCopy(story.psn, UNKNOWN, 0, story.first_ns())]
     of_pass = run.opener.of_pass
     since_ns = 0 if of_pass is None else of_pass.began_ns
     return [LostCopy(story.psn, _side_of_response(story, run), since_ns, run.time_ns)]

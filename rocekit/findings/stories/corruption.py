@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
     from rocekit.flows.observer import BadPacket, Observer
 
 _LOSSES: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, RETRY_EXCEEDED})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 _NAKS_LACKING: Final = (
     " “Probably” means: this requester also went back sooner than any timer, so the capture lacks NAKs, and "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import TAIL_LOSS, Story
+from rocekit.findings.stories import TAIL_LOSS
 from rocekit.findings.stories.causes import loss_places
+from rocekit.findings.stories.story import Story
 from rocekit.track.events import Event
 
 if TYPE_CHECKING:

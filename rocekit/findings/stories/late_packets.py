@@ -24,7 +24,7 @@ from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import GoBack, Story
+    from rocekit.findings.stories.story import GoBack, Story
 
 #: No timer expires sooner after the last packet, if the timeout is unknown.
 _SOON_NS: Final = 1_000_000
@@ -145,7 +145,7 @@ def _takes_disorder(stories: list[Story]) -> set[_Direction]:
     for story in reversed(stories):
         key = _direction(story)
         if story.naks:
-            repeats = story.repeats
+            repeats = story.runs()
             until_ns = repeats[0].time_ns if repeats else _NEVER_NS
             waits_for[key].append((story.psn, until_ns))
             refused[key] += 1
@@ -192,7 +192,9 @@ def _is_proven(story: Story) -> bool:
 
 def _is_late(story: Story) -> bool:
     """Whether the late packet itself is in the capture."""
-    return bool(story.late) or any(g.cause == "late" for g in story.go_backs)
+    if story.late:
+        return True
+    return len(story.runs()) < len(story.go_backs)
 
 
 def _is_single(evidence: Evidence, story: Story, run: GoBack) -> bool:
@@ -205,14 +207,19 @@ def _is_single(evidence: Evidence, story: Story, run: GoBack) -> bool:
 
 def _came_twice(evidence: Evidence, story: Story) -> bool:
     """Whether a packet that was first seen in the repeat came once more by itself: the original, late."""
-    seen = [g for g in story.go_backs if g.first_sight]
-    if not seen:
+    seen, later = None, False
+    for run in story.go_backs:
+        if run.first_sight:
+            seen = run
+            break
+    if seen is None:
         return False
-    since_ns = seen[0].time_ns
-    later = [g for g in story.go_backs if g.time_ns > since_ns]
-    if later and any(_is_single(evidence, story, g) for g in later):
+    since_ns = seen.time_ns
+    for run in story.go_backs:
+        later = later or (run.time_ns > since_ns and _is_single(evidence, story, run))
+    if later:
         for run in story.go_backs:
-            if run is not seen[0] and _is_single(evidence, story, run):
+            if run is not seen and _is_single(evidence, story, run):
                 run.cause = "late"
         return True
     for transfer in story.transfers:  # asked for each loss: a generator takes longer
@@ -227,7 +234,7 @@ def _is_late_packet(evidence: Evidence, story: Story) -> bool:
     if story.naks or story.rnrs or story.late or len(story.go_backs) != 1:
         return False
     run = story.go_backs[0]
-    opener, transfer = run.opener, story.transfer
+    opener, transfer = run.opener, story.held_by()
     if run.packets != 1 or run.resent or transfer is None:
         return False
     if run.cause == "implied_nak":

@@ -14,7 +14,7 @@ from rocekit.flows.observer import REQUEST
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 #: So many connections must have a timeout in one silence: a single one proves nothing about its class.
 _CONNECTIONS: Final = 2

@@ -14,7 +14,7 @@ from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories.story import Story
 
 
 #: Where a capture lacks packets, one loss before it among so many behind it need not be one.

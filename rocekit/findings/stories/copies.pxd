@@ -1,0 +1,43 @@
+# The types of copies.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.track.events cimport Event
+from rocekit.track.passes cimport Pass
+from rocekit.track.transfers cimport Transfer
+
+
+cpdef list lost_copies(Story story)
+
+
+@cython.locals(nak=Event, found=bint)
+cpdef bint was_overtaken(Story story)
+
+
+@cython.locals(nak=Event)
+cpdef bint refused_too_soon(Story story)
+
+
+@cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass)
+cpdef list _requests(Story story)
+
+
+@cython.locals(psn=int64_t, packets=int64_t, first=int64_t, last=int64_t)
+cpdef object _copy(Story story, str where, Pass of_pass, int64_t until_ns)
+
+
+@cython.locals(transfer=Transfer)
+cpdef bint _is_of_read(Story story)
+
+
+@cython.locals(of_pass=Pass)
+cpdef str _side_of(Story story, GoBack run)
+
+
+@cython.locals(repeats=list, run=GoBack)
+cpdef GoBack _first_repeat(Story story)
+
+
+@cython.locals(run=GoBack)
+cpdef bint is_captured(Story story)

@@ -1,0 +1,36 @@
+# The types of late_packets.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.track.events cimport Event
+from rocekit.track.transfers cimport Transfer
+
+
+@cython.locals(story=Story, loss=Story, run=GoBack, kept=list)
+cpdef list join_late_packets(object evidence, list stories)
+
+
+cpdef tuple _direction(Story story)
+
+
+@cython.locals(ips=list, side=int64_t)
+cpdef tuple _way(Story story)
+
+
+@cython.locals(run=GoBack)
+cpdef bint _is_proven(Story story)
+
+
+cpdef bint _is_late(Story story)
+
+
+cpdef bint _is_single(object evidence, Story story, GoBack run)
+
+
+@cython.locals(seen=GoBack, run=GoBack, since_ns=int64_t, later=bint, transfer=Transfer, event=Event)
+cpdef bint _came_twice(object evidence, Story story)
+
+
+@cython.locals(run=GoBack, opener=Event, transfer=Transfer)
+cpdef bint _is_late_packet(object evidence, Story story)

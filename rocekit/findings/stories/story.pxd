@@ -1,0 +1,86 @@
+# The types of story.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection
+from rocekit.track.events cimport Event
+from rocekit.track.transfers cimport Transfer
+
+
+cdef int64_t _NEVER_NS
+
+
+@cython.final
+cdef class GoBack:
+    cdef public str cause
+    cdef public Event opener
+    cdef public list events
+    cdef public list transfers
+    cdef public int64_t time_ns
+    cdef public int64_t frame
+    cdef public int64_t first_psn
+    cdef public int64_t last_psn
+    cdef public int64_t packets
+    cdef public int64_t bytes
+    cdef public int64_t first_sight
+    cdef public int64_t resent
+
+    cpdef add(self, Event event, Transfer transfer)
+
+
+@cython.final
+cdef class Story:
+    cdef public Connection connection
+    cdef public int64_t side
+    cdef public int64_t psn
+    cdef public list naks
+    cdef public list rnrs
+    cdef public list go_backs
+    cdef public Event hole
+    cdef public list late
+    cdef public list transfers
+    cdef public str rule
+    cdef public bint certain
+    cdef public bint naks_lacking
+    cdef public bint gappy
+    cdef public bint early
+    cdef public bint or_overtaken
+    cdef public int64_t lost
+    cdef public list bad_frames
+    cdef public bint gave_up
+    cdef public bint passed
+    cdef public Event unseen
+    cdef public object received
+    cdef public object paused
+    cdef public int64_t added_ns
+    cdef public int64_t cost_ns
+    cdef public list places
+    cdef public bint of_response
+    cdef public list copies
+
+    @cython.locals(event=Event, run=GoBack, first_ns=int64_t)
+    cpdef int64_t first_ns(self)
+
+    @cython.locals(event=Event, run=GoBack, seen=Event, events=list)
+    cpdef list all_frames(self)
+
+    @cython.locals(run=GoBack)
+    cpdef list runs(self)
+
+    @cython.locals(run=GoBack, total=int64_t)
+    cpdef int64_t packets_again(self)
+
+    @cython.locals(run=GoBack, total=int64_t)
+    cpdef int64_t bytes_again(self)
+
+    @cython.locals(run=GoBack, sent=int64_t)
+    cpdef int64_t times_sent(self)
+
+    @cython.locals(start=int64_t, repeats=list, first=GoBack, last=GoBack)
+    cpdef tuple stalled(self)
+
+    @cython.locals(transfer=Transfer)
+    cpdef add_transfers(self, object transfers)
+
+    @cython.locals(transfer=Transfer)
+    cpdef Transfer held_by(self)

@@ -1,0 +1,244 @@
+"""The record of a story: one cause that made a requester send again.
+
+Captures with losses have many of them, and each is asked often, so they are compiled. Loops that are compiled
+too call the methods; the properties give the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocekit.findings.stories.loss_place import LossPlace, LostCopy
+    from rocekit.track.connections import Connection
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
+
+_NEVER_NS: Final = 1 << 62
+
+
+class GoBack:
+    """One time gone back: a run of repeated packets, whose events lie on one or more transfers.
+
+    Attributes:
+        opener: its first event, which says why; time_ns, frame, first_psn: where it starts.
+        last_psn: the highest PSN of it.
+        packets, bytes: how much was sent again; first_sight: packets that the capture had not shown before;
+        resent: those that are no copies, by their IPv4 identifications.
+    """
+
+    def __init__(self, opener: Event) -> None:
+        self.cause = opener.cause or "timeout"
+        self.opener = opener
+        self.events: list[Event] = []
+        self.transfers: list[Transfer] = []
+        self.time_ns, self.frame = opener.time_ns, opener.frame
+        self.first_psn, self.last_psn = opener.psn, opener.last_psn
+        self.packets = self.bytes = self.first_sight = self.resent = 0
+
+    def add(self, event: Event, transfer: Transfer | None) -> None:
+        """One more of its events, the opener first, and the transfer that it lies on."""
+        self.events.append(event)
+        if event.last_psn > self.last_psn:
+            self.last_psn = event.last_psn
+        self.packets += event.count
+        self.bytes += event.bytes
+        self.first_sight += event.first_sight
+        self.resent += event.resent
+        if transfer is not None and transfer not in self.transfers:
+            self.transfers.append(transfer)
+
+    @property
+    def waited_ns(self) -> int:
+        return self.opener.waited_ns
+
+    @property
+    def after_ack(self) -> bool:
+        return self.opener.after_ack
+
+
+@dataclass(eq=False)
+class Story:
+    """What one cause did to one direction of a connection.
+
+    Attributes:
+        side: the requester's side.
+        psn: the PSN (unwrapped) that was lost, got a NAK or was repeated first.
+        naks, rnrs: the NAKs "PSN sequence error", and the RNR NAKs.
+        hole: the gap in the PSNs that contains ``psn``.
+        late: packets that came out of order.
+        rule: the name of its rule.
+        certain: False if the packets allow another explanation.
+        naks_lacking: whether it is not certain because the capture lacks NAKs (``doubts``).
+        gappy: whether the capture lacks so many packets that a gap proves no loss (``doubts``).
+        early: whether it is not certain because the wait is much shorter than the timeout (``doubts``).
+        or_overtaken: whether the packet may also have been overtaken, though the receiver takes others out of
+        order.
+        lost: how many packets were lost according to the capture, at least 1 for the losses.
+        bad_frames: corrupted packets that are the cause.
+        gave_up: whether the requester stopped trying.
+        passed: whether the requester went back later to a PSN behind this one, which was acknowledged then.
+        received: whether the message was received before the repeat, by the responder's journal; None if
+            unknown.
+        paused: when the whole traffic class of its requests was silent, if that is the cause.
+        places: where its packets were lost, by several captures; None if they do not decide.
+        copies: the packets that it lost, once they are known (``copies.lost_copies``).
+        of_response: whether responses were reordered, or late, and not requests.
+        added_ns: how long the delay was; cost_ns: the part of it that no earlier story caused (``stalls``).
+        unseen: the wait before a transfer whose first transmission is not in the capture.
+    """
+
+    connection: Connection
+    side: int
+    psn: int
+    naks: list[Event] = field(default_factory=list)
+    rnrs: list[Event] = field(default_factory=list)
+    go_backs: list[GoBack] = field(default_factory=list)
+    hole: Event | None = None
+    late: list[Event] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+    rule: str = ""
+    certain: bool = True
+    naks_lacking: bool = False
+    gappy: bool = False
+    early: bool = False
+    or_overtaken: bool = False
+    lost: int = 1
+    bad_frames: list[int] = field(default_factory=list)
+    gave_up: bool = False
+    passed: bool = False
+    unseen: Event | None = None
+    received: bool | None = None
+    paused: tuple[int, int] | None = None
+    added_ns: int = 0
+    cost_ns: int = 0
+    places: list[LossPlace] | None = None
+    of_response: bool = False
+    copies: list[LostCopy] | None = None
+
+    @property
+    def time_ns(self) -> int:
+        return self.first_ns()
+
+    def first_ns(self) -> int:
+        """The time of its first event."""
+        first_ns = _NEVER_NS
+        for event in self.naks:
+            if event.time_ns < first_ns:
+                first_ns = event.time_ns
+        for event in self.rnrs:
+            if event.time_ns < first_ns:
+                first_ns = event.time_ns
+        for event in self.late:
+            if event.time_ns < first_ns:
+                first_ns = event.time_ns
+        for run in self.go_backs:
+            if run.time_ns < first_ns:
+                first_ns = run.time_ns
+        if self.hole is not None and self.hole.time_ns < first_ns:
+            first_ns = self.hole.time_ns
+        if self.unseen is not None and self.unseen.time_ns < first_ns:
+            first_ns = self.unseen.time_ns
+        return first_ns
+
+    @property
+    def frames(self) -> list[int]:
+        return self.all_frames()
+
+    def all_frames(self) -> list[int]:
+        """Its frames in order: hole, NAKs, late packets, first packet of each repeat and its response."""
+        marks = []
+        for seen in (self.hole, self.unseen):
+            if seen is not None:
+                marks.append((seen.time_ns, seen.frame))
+        for events in (self.naks, self.rnrs, self.late):
+            for event in events:
+                marks.append((event.time_ns, event.frame))
+        for run in self.go_backs:
+            marks.append((run.time_ns, run.frame))
+            if run.opener.answer_frame:
+                marks.append((run.time_ns, run.opener.answer_frame))
+        marks.sort()
+        return [*self.bad_frames, *dict.fromkeys([frame for _, frame in marks])]
+
+    @property
+    def repeats(self) -> list[GoBack]:
+        return self.runs()
+
+    def runs(self) -> list[GoBack]:
+        """The go-backs without late packets."""
+        for run in self.go_backs:
+            if run.cause == "late":
+                return [g for g in self.go_backs if g.cause != "late"]
+        return self.go_backs
+
+    @property
+    def repeated_packets(self) -> int:
+        return self.packets_again()
+
+    def packets_again(self) -> int:
+        """How many packets were sent again."""
+        total = 0
+        for run in self.go_backs:
+            if run.cause != "late":
+                total += run.packets
+        return total
+
+    @property
+    def repeated_bytes(self) -> int:
+        return self.bytes_again()
+
+    def bytes_again(self) -> int:
+        """How many bytes were sent again."""
+        total = 0
+        for run in self.go_backs:
+            if run.cause != "late":
+                total += run.bytes
+        return total
+
+    @property
+    def transmissions(self) -> int:
+        return self.times_sent()
+
+    def times_sent(self) -> int:
+        """How often the PSN was sent, the first time included."""
+        sent = 1
+        for run in self.go_backs:
+            if run.cause != "late" and run.first_psn <= self.psn <= run.last_psn:
+                sent += 1
+        return sent
+
+    @property
+    def stall(self) -> tuple[int, int]:
+        return self.stalled()
+
+    def stalled(self) -> tuple[int, int]:
+        """The delay: from the first sign (hole, else silence, else NAK) to the start of the last repeat."""
+        if self.unseen is not None:
+            return self.unseen.time_ns - self.unseen.waited_ns, self.unseen.time_ns
+        start, repeats = self.first_ns(), self.runs()
+        if not repeats:
+            return start, start
+        first, last = repeats[0], repeats[-1]
+        if not self.naks and not self.rnrs:
+            start = min(start, first.time_ns - first.opener.waited_ns)
+        return start, max(start, last.time_ns)
+
+    def add_transfers(self, transfers: Iterable[Transfer | None]) -> None:
+        for transfer in transfers:
+            if transfer is not None and transfer not in self.transfers:
+                self.transfers.append(transfer)
+
+    @property
+    def transfer(self) -> Transfer | None:
+        return self.held_by()
+
+    def held_by(self) -> Transfer | None:
+        """The transfer that holds the PSN, else the first one affected."""
+        for transfer in self.transfers:
+            if transfer.first_psn <= self.psn <= transfer.last_psn:
+                return transfer
+        return self.transfers[0] if self.transfers else None

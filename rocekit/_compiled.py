@@ -25,6 +25,7 @@ MODULES: Final = (
     "packets.flow_numbers",
     "packets.walk",
     "packets.dissect",
+    "packets.merging.group_numbers",
     "packets.printing.line_loop",
     "flows.sums",
     "flows.silences",

@@ -25,26 +25,6 @@ def stable_order(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.argsort(values, kind="stable")
 
 
-def order_of_hashes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """``np.argsort(values, kind="stable")`` of numbers that are different in their upper bits, if at all.
-
-    The rows take the place of the lower bits and are sorted with the rest: half the time. Where two different
-    values have the same upper bits, as a few of millions do, these are put right afterwards.
-    """
-    bits = np.uint64(len(values).bit_length())
-    ordered = values >> bits << bits
-    ordered |= np.arange(len(values), dtype=np.uint64)
-    ordered.sort()
-    rows = (ordered & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    ordered >>= bits
-    found = values[rows]
-    mixed = (ordered[1:] == ordered[:-1]) & (found[1:] != found[:-1])
-    if mixed.any():
-        places = np.flatnonzero(np.isin(ordered, ordered[1:][mixed]))
-        rows[places] = rows[places][np.lexsort((rows[places], found[places]))]
-    return rows
-
-
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The different values, sorted."""
     if len(values) and (values == values[0]).all():

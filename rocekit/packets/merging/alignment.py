@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets import as_type
 from rocekit.wire.sorting import stable_order, starts
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
-    from rocekit.packets.identity import Alike
+    from rocekit.packets.merging.alike import Alike
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +62,7 @@ class Alignment:
     def aligned(self, time_ns: Ints) -> Ints:
         """Times of this capture on the first one's clock."""
         if not self.drift:
-            return time_ns - self.offset_ns
+            return time_ns - self.offset_ns if self.offset_ns else time_ns
         return time_ns - self.offset_ns - np.round((time_ns - self.at_ns) * self.drift).astype(np.int64)
 
     def own(self, time_ns: Ints) -> Ints:
@@ -94,12 +95,11 @@ class _Link:
 
 def align(parts: Sequence[Packets], alike: Alike) -> list[Alignment]:
     """Offsets relative to the first capture, directly or through others with common packets."""
-    starts = np.cumsum([0, *(len(p) for p in parts)])
     links: dict[tuple[int, int], _Link] = {}
     for first in range(len(parts)):
         for second in range(first + 1, len(parts)):
             a, b = alike.common(first, second)
-            found = _link(parts[first], parts[second], a - starts[first], b - starts[second])
+            found = _link(parts[first], parts[second], a - alike.begin[first], b - alike.begin[second])
             if found is not None:
                 links[first, second] = found
     aligned: dict[int, Alignment] = {}
@@ -140,11 +140,14 @@ def _link(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> _Link | None:
     """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic."""
     if not len(in_a):
         return None
-    ahead = b.time_ns[in_b] - a.time_ns[in_a]
+    common, when = len(in_a), b.time_ns[in_b]
+    ahead = when - a.time_ns[in_a]
     kept = _together(ahead)
-    if not _share(a, b, in_a[kept], in_b[kept]):
+    if not kept.all():
+        ahead, when, in_a, in_b = ahead[kept], when[kept], in_a[kept], in_b[kept]
+    if not _share(a, b, in_a, in_b):
         return None
-    return _clock(ahead[kept], (a.src[in_a][kept], a.dst[in_a][kept]), b.time_ns[in_b][kept], len(in_a))
+    return _clock(ahead, (a.src[in_a], a.dst[in_a]), when, common)
 
 
 def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Link:
@@ -156,7 +159,6 @@ def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Li
     forward, back = _directions(ahead, ends)
     if not forward.any():
         return _Link(int(np.median(ahead)), None, common)
-    medians = [int(np.median(ahead[chosen])) for chosen in (forward, back)]
     for above, below in ((forward, back), (_usual(ahead, forward), _usual(-ahead, back))):
         high, low = int(ahead[above].min()), int(ahead[below].max())
         if low <= high + _JITTER_NS:
@@ -165,23 +167,26 @@ def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Li
         drift = _drift(ahead, when, above, below)
         if drift is not None:
             return _Link(drift[0], drift[1], common, drift[2], drift[3])
+    medians = [int(np.median(ahead[chosen])) for chosen in (forward, back)]
     low, high = min(medians), max(medians)
     return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
 
 
 def _directions(ahead: Ints, ends: tuple[Ints, Ints]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which packets pass the first capture point first, which the second; of hosts that both send."""
-    src, dst = ends
+    src, dst = (as_type(end, np.int64) for end in ends)
     forward, back = np.zeros(len(ahead), np.bool_), np.zeros(len(ahead), np.bool_)
-    codes = src.astype(np.int64) << 32 | dst
+    hosts = 1 + max(int(src.max()), int(dst.max()))
+    codes = src * hosts + dst
     order = stable_order(codes)
     first = starts(codes[order])
     ways = dict(zip(codes[order[first]].tolist(), np.split(order, first[1:]), strict=True))
+    medians = {way: np.median(ahead[rows]) for way, rows in ways.items()}
     for way, rows in ways.items():
-        other = ways.get((way & 0xFFFFFFFF) << 32 | way >> 32)
-        if other is not None:
-            less, more = np.median(ahead[other]), np.median(ahead[rows])
-            forward[rows], back[rows] = more >= less, more <= less
+        source, destination = divmod(way, hosts)
+        less = medians.get(destination * hosts + source)
+        if less is not None:
+            forward[rows], back[rows] = medians[way] >= less, medians[way] <= less
     return forward, back
 
 
@@ -210,11 +215,11 @@ def _share(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> bool:
     capture ends before the other starts, nearly all packets of the time have to be common.
     """
     fewer = min(len(a), len(b))
-    ahead = int(np.median(b.time_ns[in_b] - a.time_ns[in_a]))
     apart = a.time_ns.max() < b.time_ns.min() or b.time_ns.max() < a.time_ns.min()
     doubtful = bool(apart and not a.ip_id[in_a].any())
     if len(in_a) >= fewer * (_NEARLY_ALL if doubtful else 0.5):
         return True
+    ahead = int(np.median(b.time_ns[in_b] - a.time_ns[in_a]))
     first = max(int(a.time_ns.min()), int(b.time_ns.min()) - ahead) - _WINDOW_NS // 100
     last = min(int(a.time_ns.max()), int(b.time_ns.max()) - ahead) + _WINDOW_NS // 100
     within = [a.src[(a.time_ns >= first) & (a.time_ns <= last)]]

@@ -7,16 +7,21 @@ once. The order of equal packets never changes: nobody could tell.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.wire.sorting import distinct
+
 if TYPE_CHECKING:
-    from rocekit.packets.identity import Alike
+    from rocekit.packets import Packets
+    from rocekit.packets.merging.alike import Alike
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 #: Without other packets to compare with: equal packets further apart than this are different ones.
 _NEAR_NS: Final = 20_000_000
@@ -90,26 +95,24 @@ class _Way:
         return found
 
 
-def number(alike: Alike, time_ns: Ints, src: Ints, uncertain: NDArray[np.bool_]) -> tuple[Ints, int]:
-    """A number for each packet, the same for its copies in all captures; and how many numbers there are.
+def number(alike: Alike, parts: Sequence[Packets], times: Sequence[Ints]) -> tuple[NDArray[np.int32], int]:
+    """A number for each row, the same for a packet's copies in all captures; and how many numbers there are.
 
     Args:
-        time_ns: aligned times of the concatenated captures.
-        uncertain: packets whose identity does not tell them from a retransmission.
+        parts: the packets of each capture; times: their aligned times.
     """
     sizes = np.where(alike.even, alike.most, 0)
-    firsts = np.cumsum(sizes) - sizes
-    numbers = np.empty(len(alike.rows), np.int64)
-    if len(alike.run_first) == len(alike.rows):  # every run is one packet
-        numbers[alike.rows] = firsts[alike.group_of_run]
-    else:
-        within = np.arange(len(alike.rows)) - np.repeat(alike.run_first, alike.count)
-        numbers[alike.rows] = np.repeat(firsts[alike.group_of_run], alike.count) + within
     total = int(sizes.sum())
-    matcher = _Matcher(alike, time_ns, src)
+    if total == alike.groups and (sizes == 1).all():
+        numbers = alike.group.copy()
+    else:
+        numbers = (np.cumsum(sizes) - sizes).astype(np.int32)[alike.group]
+        for file in range(len(parts)):
+            rows, place = alike.place_in_group(file)
+            numbers[rows] += place.astype(np.int32)
+    matcher = _Matcher(alike, parts, times)
     doubtful = ~alike.even
-    if uncertain.any():
-        doubtful[matcher.doubtful(uncertain)] = True
+    matcher.mark_doubtful(doubtful)
     groups = np.flatnonzero(doubtful).tolist()
     for _ in range(_ROUNDS if groups else 0):
         for group in groups:
@@ -121,21 +124,26 @@ def number(alike: Alike, time_ns: Ints, src: Ints, uncertain: NDArray[np.bool_])
 class _Matcher:
     """Numbers the packets of groups one group at a time."""
 
-    def __init__(self, alike: Alike, time_ns: Ints, src: Ints) -> None:
+    def __init__(self, alike: Alike, parts: Sequence[Packets], times: Sequence[Ints]) -> None:
         self._alike = alike
-        self._time_ns, self._src = time_ns, src
+        self._parts, self._times = parts, times
         self._ways: dict[tuple[int, int, int], _Way] = {}
         self._common: dict[tuple[int, int], tuple[Ints, Ints]] = {}
-        self._last_run = np.append(alike.first_run[1:], len(alike.run_first))
 
-    def learn(self, numbers: Ints, total: int) -> None:
+    def _time_of(self, rows: Ints, file: int) -> Ints:
+        return self._times[file][rows - self._alike.begin[file]]
+
+    def _src_of(self, rows: Ints, file: int) -> NDArray[Any]:
+        found: NDArray[Any] = self._parts[file].src[rows - self._alike.begin[file]]
+        return found
+
+    def learn(self, numbers: NDArray[np.int32], total: int) -> None:
         """Take the delays from all packets that have been matched, by their numbers."""
-        rows = self._alike.rows
         for first, second in self._common:
             places = np.full((2, total), -1, np.int64)
             for place, file in zip(places, (first, second), strict=True):
-                own = rows[self._alike.file == file]
-                place[numbers[own]] = own
+                own = self._alike.rows_of(file)
+                place[numbers[own]] = np.arange(own.start, own.stop)
             both = (places >= 0).all(axis=0)
             self._common[first, second] = places[0, both], places[1, both]
         self._ways.clear()
@@ -146,49 +154,53 @@ class _Matcher:
             if (first, second) not in self._common:
                 self._common[first, second] = self._alike.common(first, second, least=0)
             a, b = self._common[first, second]
-            chosen = self._src[a] == src
-            self._ways[key] = _Way.of(self._time_ns[a[chosen]], self._time_ns[b[chosen]])
+            chosen = self._src_of(a, first) == src
+            self._ways[key] = _Way.of(self._time_of(a[chosen], first), self._time_of(b[chosen], second))
         return self._ways[key]
 
-    def doubtful(self, uncertain: NDArray[np.bool_]) -> Ints:
-        """Even groups of which a pair, the k-th of each capture, is off the usual time."""
-        alike = self._alike
-        several = alike.even & (np.diff(np.append(alike.first_run, len(alike.run_first))) > 1)
-        # An identity has the identification in it: what holds of one packet of a group holds of all.
-        several &= uncertain[alike.rows[alike.run_first[alike.first_run]]]
-        runs = np.flatnonzero(several[alike.group_of_run])
-        first = alike.first_run[alike.group_of_run[runs]]
-        runs, first = runs[runs != first], first[runs != first]
-        mine, _ = alike.expand(runs)
-        base, _ = alike.expand(first)
-        chosen = uncertain[alike.rows[mine]]
-        mine, base = mine[chosen], base[chosen]
-        group = np.repeat(alike.group_of_run[runs], alike.count[runs])[chosen]
-        rows, others = alike.rows[mine], alike.rows[base]
-        took = self._time_ns[rows] - self._time_ns[others]
-        src, file, from_file = self._src[rows], alike.file[mine], alike.file[base]
-        key = (src << 20) + (from_file.astype(np.int64) << 10) + file
-        found = []
-        for value in np.unique(key).tolist():
-            of_key = key == value
-            way = self._way(value >> 10 & 1023, value & 1023, value >> 20)
-            found.append(group[of_key & ((took < way.least_ns) | (took > way.most_ns))])
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    def mark_doubtful(self, doubtful: Mask) -> None:
+        """Mark even groups of which a pair, the k-th of each capture, is off the usual time.
 
-    def resolve(self, group: int, numbers: Ints, total: int) -> int:
-        """Number a group's packets from ``total`` on; returns the next free number."""
+        Only those whose identity does not tell them from a retransmission: without identification.
+        """
         alike = self._alike
-        runs = range(int(alike.first_run[group]), int(self._last_run[group]))
-        order = sorted(runs, key=lambda r: (-int(alike.count[r]), r))
+        uncertain = np.zeros(alike.groups, np.bool_)
+        for file, part in enumerate(self._parts):
+            # An identity has the identification in it: what holds of one packet of a group holds of all.
+            uncertain[alike.group[alike.rows_of(file)][part.ip_id == 0]] = True
+        if not uncertain.any():
+            return
+        uncertain &= alike.even
+        before = np.zeros(alike.groups, np.bool_)
+        for first in range(len(self._parts)):
+            here = alike.count[first] > 0
+            from_here = uncertain & here & ~before
+            before |= here
+            for second in range(first + 1, len(self._parts)):
+                self._mark_off(doubtful, from_here & (alike.count[second] > 0), first, second)
+
+    def _mark_off(self, doubtful: Mask, groups: Mask, first: int, second: int) -> None:
+        others, rows = self._alike.pairs(groups, first, second)
+        took = self._time_of(rows, second) - self._time_of(others, first)
+        sources = self._src_of(rows, second)
+        for src in distinct(sources).tolist():
+            way = self._way(first, second, src)
+            off = (sources == src) & ((took < way.least_ns) | (took > way.most_ns))
+            doubtful[self._alike.group[rows[off]]] = True
+
+    def resolve(self, group: int, numbers: NDArray[np.int32], total: int) -> int:
+        """Number a group's packets from ``total`` on; returns the next free number."""
+        count = self._alike.count[:, group].tolist()
         # Each capture's packets so far, as times and numbers, by capture.
         known: list[tuple[int, Ints, Ints]] = []
-        for run in order:
-            at = int(alike.run_first[run])
-            rows = alike.rows[at : at + int(alike.count[run])]
-            times, file = self._time_ns[rows], int(alike.file[at])
+        for file in sorted(range(len(count)), key=lambda f: (-count[f], f)):
+            if not count[file]:
+                break
+            rows = self._alike.packets_of(group, file)
+            times, src = self._time_of(rows, file), int(self._src_of(rows[:1], file)[0])
             own = np.full(len(rows), -1, np.int64)
             for other, their_times, their_numbers in known:
-                way = self._way(other, file, int(self._src[rows[0]]))
+                way = self._way(other, file, src)
                 open_rows = np.flatnonzero(own < 0)
                 free = np.flatnonzero(~np.isin(their_numbers, own))
                 for mine, theirs in _pairs(their_times[free], times[open_rows], way):

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID
+from rocekit.packets import alike as is_one_number
 from rocekit.packets.flow_numbers import MIXER
-from rocekit.packets.identity import Alike, has_icrcs, identities
+from rocekit.packets.identity import has_icrcs, identities
 from rocekit.packets.merging.alignment import Alignment, align
+from rocekit.packets.merging.alike import Alike, Ints, Numbers
 from rocekit.packets.merging.matching import number
 from rocekit.packets.merging.passing import passed
 from rocekit.packets.merging.scopes import one_scope
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 UNSEEN: Final = -1 << 62
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Merged:
         frames: by packet and capture, its frame number there, or 0.
         hops: likewise the hop limit (TTL).
         flow, encapsulation: of each packet (see ``merge_scopes``).
-        identity: of each packet; copies and retransmissions that nothing tells apart have the same.
+        identity: a number for each packet; copies and retransmissions that nothing tells apart have the same.
     """
 
     order: NDArray[np.int64]
@@ -51,7 +54,7 @@ class Merged:
     seen_ns: NDArray[np.int64]
     frames: NDArray[np.int64]
     hops: NDArray[np.uint8]
-    identity: NDArray[np.uint64]
+    identity: NDArray[np.int32]
     flow: NDArray[np.int64]
     encapsulation: NDArray[np.int32]
 
@@ -69,60 +72,90 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
     """
     by_icrc = all(has_icrcs(packets) for packets in parts)
     identity = np.concatenate([identities(packets, by_icrc=by_icrc) for packets in parts])
-    file = np.repeat(np.arange(len(parts), dtype=np.int16), [len(p) for p in parts])
-    own_times = np.concatenate([p.time_ns for p in parts])
-    alike = Alike.of(identity, file, own_times)
+    alike = Alike(identity, parts)
     alignments = align(parts, alike)
     if one_clock:
         alignments = [Alignment(n, 0, 0, a.common) for n, a in enumerate(alignments)]
-    del own_times  # what is not needed any more is let go: each of these arrays has a value a packet
-    groups = np.array([a.group for a in alignments])
-    if groups.any():  # equal packets of captures that do not show the same traffic are not the same
-        identity ^= groups.astype(np.uint64)[file] * np.uint64(MIXER)
-        alike = Alike.of(identity, file, np.concatenate([p.time_ns for p in parts]))
-    times = np.concatenate([a.aligned(p.time_ns) for p, a in zip(parts, alignments, strict=True)])
-    src = np.concatenate([p.src for p in parts]).astype(np.int64)
-    uncertain = np.concatenate([p.ip_id for p in parts]) == 0
-    numbers, total = number(alike, times, src, uncertain)
-    group_of_row = alike.group_of_row
-    del src, uncertain, alike
-    by_time = np.argsort(times, kind="stable")
-    sorted_numbers = numbers[by_time]
-    first = np.full(total, -1, np.int64)
-    first[sorted_numbers[::-1]] = np.arange(
-        len(by_time) - 1, -1, -1
-    )  # of several, the last one assigned stays
-    is_first = np.zeros(len(by_time), np.bool_)
-    is_first[first[first >= 0]] = True
-    order = by_time[is_first]
-    first = (np.cumsum(is_first) - 1)[first]
-    copies = len(by_time) - len(order)
-    del by_time, sorted_numbers, is_first
-    row = first[numbers]
-    del first, numbers
-    seen = np.full((len(order), len(parts)), UNSEEN, np.int64)
-    seen[row, file] = times
-    del times
-    frames = np.zeros((len(order), len(parts)), np.int64)
-    frames[row, file] = np.concatenate([p.frame for p in parts])
-    hops = np.zeros((len(order), len(parts)), np.uint8)
-    hops[row, file] = np.concatenate([p.hop_limit for p in parts])
+    if any(a.group for a in alignments):
+        # Equal packets of captures that do not show the same traffic are not the same.
+        groups = np.array([a.group for a in alignments]).astype(np.uint64) * np.uint64(MIXER)
+        identity ^= np.repeat(groups, [len(part) for part in parts])
+        alike = Alike(identity, parts)
+    del identity
+    times = [a.aligned(part.time_ns) for part, a in zip(parts, alignments, strict=True)]
+    numbers, total = number(alike, parts, times)
+    order, row = _in_order_of_time(alike, times, numbers, total)
+    del numbers
+    seen = _by_packet(parts, row, times, UNSEEN)
     flow, encapsulation = one_scope(parts, order, row)
-    group = group_of_row[order]
-    repeated = np.bincount(group)[group] > 1
-    del row, file, group_of_row, group
-    corrupted = np.concatenate([p.icrc_state for p in parts])[order] == ICRC_INVALID
+    identity = alike.group[order]
+    repeated = np.bincount(identity, minlength=1)[identity] > 1
+    corrupted = _taken(parts, "icrc_state", order) == ICRC_INVALID
     passed_ns = passed(seen, UNSEEN, flow, repeated | corrupted)
-    rows = np.argsort(passed_ns, kind="stable")
+    if (passed_ns[1:] < passed_ns[:-1]).any():
+        rows = np.argsort(passed_ns, kind="stable")
+        order, passed_ns, seen, identity = order[rows], passed_ns[rows], seen[rows], identity[rows]
+        flow, encapsulation = flow[rows], encapsulation[rows]
+        place = np.empty(len(rows), np.int32)
+        place[rows] = np.arange(len(rows), dtype=np.int32)
+        row = place[row]
     return Merged(
-        order[rows],
-        passed_ns[rows],
-        copies,
+        order,
+        passed_ns,
+        len(row) - len(order),
         alignments,
-        seen[rows],
-        frames[rows],
-        hops[rows],
-        identity[order][rows],
-        flow[rows],
-        encapsulation[rows],
+        seen,
+        _by_packet(parts, row, [part.frame for part in parts], 0),
+        _by_packet(parts, row, [part.hop_limit for part in parts], 0),
+        identity,
+        flow,
+        encapsulation,
     )
+
+
+def _in_order_of_time(
+    alike: Alike, times: Sequence[Ints], numbers: Numbers, total: int
+) -> tuple[Ints, Numbers]:
+    """The row of each packet where it was seen first, in order of time; and the place of each row's packet.
+
+    Args:
+        times: the aligned times of each capture; numbers: of each row, its packet; total: the packets.
+    """
+    first_ns, where = np.full(total, _NEVER), np.zeros(total, np.int16)
+    for file, own_ns in enumerate(times):
+        own = numbers[alike.rows_of(file)]
+        earlier = own_ns < first_ns[own]
+        if not earlier.all():
+            own, own_ns = own[earlier], own_ns[earlier]
+        first_ns[own], where[own] = own_ns, file
+    # Of the same time, those of the capture that was named first stand first, each in the order of its file.
+    rows = np.concatenate(
+        [
+            alike.begin[file] + np.flatnonzero(where[numbers[alike.rows_of(file)]] == file)
+            for file in range(len(times))
+        ]
+    )
+    order = rows[np.argsort(first_ns[numbers[rows]], kind="stable")]
+    place = np.zeros(total, np.int32)
+    place[numbers[order]] = np.arange(len(order), dtype=np.int32)
+    return order, place[numbers]
+
+
+def _by_packet(
+    parts: Sequence[Packets], row: Numbers, columns: Sequence[NDArray[Any]], without: int
+) -> NDArray[Any]:
+    """Columns of the captures by packet and capture; ``without``: where a capture has not the packet."""
+    found = np.full((int(row.max(initial=-1)) + 1, len(parts)), without, columns[0].dtype)
+    begin = 0
+    for file, column in enumerate(columns):
+        found[row[begin : begin + len(column)], file] = column
+        begin += len(column)
+    return found
+
+
+def _taken(parts: Sequence[Packets], name: str, rows: Ints) -> NDArray[Any]:
+    """A column of some rows of the concatenated captures."""
+    columns = [part[name] for part in parts]
+    if len(rows) and all(is_one_number(column) and column[0] == columns[0][0] for column in columns):
+        return np.broadcast_to(columns[0][:1], len(rows))
+    return np.concatenate(columns)[rows]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
-def one_scope(parts: Sequence[Packets], order: Ints, row: Ints) -> tuple[Ints, NDArray[np.int32]]:
+def one_scope(
+    parts: Sequence[Packets], order: Ints, row: NDArray[np.int32]
+) -> tuple[Ints, NDArray[np.int32]]:
     """The flow of each merged packet, and what is around it, the same for all packets of a flow.
 
     Args:

@@ -180,7 +180,7 @@ class Paths:
         for src, dst, own in sightings.directions():
             points = sightings.points(src, dst) or sightings.probable_points(src, dst)
             by = sightings.order_by(src, dst)
-            shown = (sightings.seen_ns[own] != UNSEEN).any(axis=0)
+            shown = [bool((seen[own] != UNSEEN).any()) for seen in sightings.seen_ns.T]
             for place, (first, second) in enumerate(pairwise(points)):
                 if not (shown[first] and shown[second]):
                     continue  # it may be a capture of the other direction only
@@ -270,7 +270,9 @@ class Paths:
         at_first, at_second = here != UNSEEN, there != UNSEEN
         both = at_first & at_second
         # Where a later point has it, this one's capture missed it.
-        further = (seen[own][:, list(beyond)] != UNSEEN).any(axis=1)
+        further = np.zeros(len(own), np.bool_)
+        for point in beyond:
+            further |= seen[own, point] != UNSEEN
         gone, new = at_first & ~at_second, at_second & ~at_first
         took = there[both] - here[both]
         inside = self._inside(here[both], took, self._spans[second], here)

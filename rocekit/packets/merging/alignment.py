@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets import as_type
+from rocekit.packets import Column, as_type
 from rocekit.wire.sorting import stable_order, starts
 
 if TYPE_CHECKING:
@@ -150,16 +150,18 @@ def _link(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> _Link | None:
     return _clock(ahead, (a.src[in_a], a.dst[in_a]), when, common)
 
 
-def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Link:
+def _clock(ahead: Ints, ends: tuple[Column, Column], when: Ints, common: int) -> _Link:
     """The clock by time differences, given the hosts of packets; ``when``: on the second capture's clock.
 
     Of two hosts, the direction with the greater differences passes the first capture point first: none of its
     differences is less than the offset. None of the other direction's is more.
     """
     forward, back = _directions(ahead, ends)
-    if not forward.any():
+    if not len(forward):
         return _Link(int(np.median(ahead)), None, common)
-    for above, below in ((forward, back), (_usual(ahead, forward), _usual(-ahead, back))):
+    for certain in (True, False):
+        above = forward if certain else _usual(ahead, forward)
+        below = back if certain else _usual(-ahead, back)
         high, low = int(ahead[above].min()), int(ahead[below].max())
         if low <= high + _JITTER_NS:
             low, high = min(low, high), max(low, high)
@@ -172,28 +174,31 @@ def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Li
     return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
 
 
-def _directions(ahead: Ints, ends: tuple[Ints, Ints]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which packets pass the first capture point first, which the second; of hosts that both send."""
+def _directions(ahead: Ints, ends: tuple[Column, Column]) -> tuple[Ints, Ints]:
+    """The packets that pass the first capture point first, and the others; of hosts that both send."""
     src, dst = (as_type(end, np.int64) for end in ends)
-    forward, back = np.zeros(len(ahead), np.bool_), np.zeros(len(ahead), np.bool_)
     hosts = 1 + max(int(src.max()), int(dst.max()))
-    codes = src * hosts + dst
+    codes = src * hosts
+    codes += dst
     order = stable_order(codes)
     first = starts(codes[order])
     ways = dict(zip(codes[order[first]].tolist(), np.split(order, first[1:]), strict=True))
     medians = {way: np.median(ahead[rows]) for way, rows in ways.items()}
+    forward, back = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for way, rows in ways.items():
         source, destination = divmod(way, hosts)
-        less = medians.get(destination * hosts + source)
-        if less is not None:
-            forward[rows], back[rows] = medians[way] >= less, medians[way] <= less
-    return forward, back
+        other = medians.get(destination * hosts + source)
+        if other is not None and medians[way] >= other:
+            forward.append(rows)
+        if other is not None and medians[way] <= other:
+            back.append(rows)
+    return np.concatenate(forward), np.concatenate(back)
 
 
-def _usual(ahead: Ints, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _usual(ahead: Ints, chosen: Ints) -> Ints:
     """Which of the chosen differences are not far less than nearly all: those may be of wrong pairs."""
     least, middle = np.quantile(ahead[chosen], (0.01, 0.5))
-    usual: NDArray[np.bool_] = chosen & (ahead >= least - 3 * (middle - least) - _JITTER_NS)
+    usual: Ints = chosen[ahead[chosen] >= least - 3 * (middle - least) - _JITTER_NS]
     return usual
 
 
@@ -233,9 +238,7 @@ def _share(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> bool:
     return bool(((both > 0) & (both >= np.minimum(*counts) * _LEAST_SHARE)).any())
 
 
-def _drift(
-    ahead: Ints, when: Ints, forward: NDArray[np.bool_], back: NDArray[np.bool_]
-) -> tuple[int, int, float, int] | None:
+def _drift(ahead: Ints, when: Ints, forward: Ints, back: Ints) -> tuple[int, int, float, int] | None:
     """(offset, bound, drift, time of the offset) of a clock that runs faster or slower than the other one.
 
     None if no steady clock puts every packet's arrival behind its departure.

@@ -59,7 +59,7 @@ class _Way:
     def of(cls, here: Ints, there: Ints) -> _Way:
         if not len(here):
             return cls(here, there, -_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
-        order = np.argsort(here, kind="stable")
+        order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
         low, middle, high = np.quantile(there - here, (0.01, 0.5, 0.99)).astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.

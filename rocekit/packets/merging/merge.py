@@ -144,13 +144,19 @@ def _in_order_of_time(
 def _by_packet(
     parts: Sequence[Packets], row: Numbers, columns: Sequence[NDArray[Any]], without: int
 ) -> NDArray[Any]:
-    """Columns of the captures by packet and capture; ``without``: where a capture has not the packet."""
-    found = np.full((int(row.max(initial=-1)) + 1, len(parts)), without, columns[0].dtype)
+    """Columns of the captures by packet and capture; ``without``: where a capture has not the packet.
+
+    The values of one capture are next to each other in memory: they are read together.
+    """
+    count = int(row.max(initial=-1)) + 1
+    found = np.empty((len(parts), count), columns[0].dtype)
     begin = 0
-    for file, column in enumerate(columns):
-        found[row[begin : begin + len(column)], file] = column
+    for of_file, column in zip(found, columns, strict=True):
+        if len(column) < count:
+            of_file.fill(without)
+        of_file[row[begin : begin + len(column)]] = column
         begin += len(column)
-    return found
+    return found.T
 
 
 def _taken(parts: Sequence[Packets], name: str, rows: Ints) -> NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from rocekit.conform.expected import ExpectedPacket
@@ -198,6 +199,12 @@ class Drill:
     needs: frozenset[str] = frozenset()
     unsure: str = ""
     text: str = ""
+
+
+#: How many bits the numbers of a work request have; the others have 64.
+NUMBER_BITS: Final = MappingProxyType(
+    {"rkey": 32, "invalidate_rkey": 32, "imm": 32, "qkey": 32, "qpn": 24, "length": 32, "flush_length": 32}
+)
 
 
 def resolved(arguments: Any, names: Names) -> Any:

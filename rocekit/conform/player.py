@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from rocekit.conform.device import FEATURES, RefusedError, UnfitError, setup_document
 from rocekit.conform.drill import (
+    NUMBER_BITS,
     CallProgram,
     Drill,
     DrillStep,
@@ -392,8 +393,9 @@ class Player:
     def _check_arguments(self, call: str, arguments: Mapping[str, Any]) -> None:
         """Raises ValueError where an argument is no value that a program can have."""
         for key, value in arguments.items():
-            if isinstance(value, int) and not 0 <= value < 1 << 64:
-                raise ValueError(f"{key} is no number of 64 bits: {value}")
+            bits = NUMBER_BITS.get(key, 64)
+            if isinstance(value, int) and not 0 <= value < 1 << bits:
+                raise ValueError(f"{key} is no number of {bits} bits: {value}")
         if "region" not in arguments:
             return
         if call == "fill":

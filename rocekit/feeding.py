@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from rocekit.track.tracker import Tracker
     from rocekit.wire.mad import Mad
 
+_STATUS: Final = attrgetter("status")
 #: How transfers end whose responses come before their requests.
 _UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
 #: A stream that has not had packets twice by now is not kept.
@@ -137,10 +140,10 @@ def survey(path: str | Path | Growing, callbacks: Callbacks) -> TimeOrder:
 def clocks(path: str | Path | Growing, stages: Stages) -> TimeOrder | None:
     """What to add to senders' times, if the capture has ACKs before their requests; None if it has none."""
     tracker, summary = stages.tracker, stages.summary
-    troubled = sum(transfer.status in _UNFINISHED for transfer in tracker.transfers)
-    troubled += sum(tracker.left_out[status] for status in _UNFINISHED)
+    states = Counter(map(_STATUS, tracker.transfers)) + tracker.left_out
+    troubled = sum(states[status] for status in _UNFINISHED)
     troubled += sum(len(connection.missed) for connection in tracker.connections)
-    every = len(tracker.transfers) + tracker.left_out.total()
+    every = states.total()
     if not troubled or troubled < every // _FEW or summary.interrupted or not _can_be_read_again(path):
         return None
     from rocekit.points.order_trial import troubles

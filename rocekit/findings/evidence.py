@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.passed_sizes import PassedSizes, largest_packet
-from rocekit.track.connections import NEITHER_KNOWN
+from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
 from rocekit.track.transfers import ACKED
 from rocekit.wire import NAK_SEQUENCE_ERROR, local_ack_timeout_ns, syndrome_value
 from rocekit.wire.psn import MASK
@@ -94,9 +94,14 @@ class Evidence:
         return self.build_stories(self)
 
     @cached_property
+    def totals(self) -> Totals:
+        """What all connections have together."""
+        return totals_of(list(self.connections))
+
+    @cached_property
     def is_eventful(self) -> bool:
         """Whether the tracker saw anything out of the ordinary: a hole, a NAK, a repeat."""
-        return any(t.events for t in self.transfers) or any(c.stray_events for c in self.connections)
+        return any(t.events for t in self.transfers) or self.totals.strays > 0
 
     @cached_property
     def agreed(self) -> list[Connection]:
@@ -106,7 +111,7 @@ class Evidence:
     @cached_property
     def last_ns(self) -> int:
         """The time of the last packet."""
-        times = [c.last_ns for c in self.connections if c.last_ns is not None]
+        times = [self.totals.last_ns]
         times += [r.time_ns for e in self.exchanges for r in e.records]
         if self.observer is not None and self.observer.last_ns is not None:
             times.append(self.observer.last_ns)
@@ -115,7 +120,7 @@ class Evidence:
     @cached_property
     def misses_packets(self) -> bool:
         """Whether packets that were on the wire are known to be missing from the capture."""
-        return bool(self.dropped) or any(c.missed and c.transport != "UC" for c in self.connections)
+        return bool(self.dropped) or self.totals.gaps > 0
 
     @cached_property
     def cm_records(self) -> list[CmRecord]:

@@ -83,8 +83,8 @@ class HostPairs:
         if self._local or self._ways.sent_here:
             return self.shown
         ends = self._columns["src"] << 32 | self._columns["dst"]
-        both = np.array([way for way in self._ways.hops if self._opposite(way) in self._ways.hops], np.int64)
-        found = np.isin(ends, both)
+        known = np.fromiter(self._ways.hops, np.int64)
+        found = np.isin(ends, known[np.isin(self._opposite(known), known)])
         if len(self.turns.pair):
             turned = distinct(self.turns.pair)
             hosts = np.isin(self._pair, turned)
@@ -102,7 +102,7 @@ class HostPairs:
         if not len(self.turns.pair):
             return self.turns
         chosen = self.turns.where(np.sort(np.concatenate([self._turns_by_pair.rows(n) for n in members])))
-        turned = np.isin(chosen.pair, list(flipped))
+        turned = np.isin(chosen.pair, [n for n in members if n in flipped])
         return Turns(
             chosen.pair,
             np.where(turned, 1 - chosen.side, chosen.side),

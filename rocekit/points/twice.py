@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from rocekit.track.connections import has_ends_twice
+
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
@@ -16,13 +18,10 @@ OFTEN: Final = 5
 
 def may_be_doubled(connections: Iterable[Connection]) -> bool:
     """Whether so much came twice, or in two scopes, that the capture may have two capture points."""
-    ends = set()
     for connection in connections:
-        again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
-        if connection.packets >= LEAST and again * OFTEN >= connection.packets:
-            return True
-        end = (*connection.ips, *connection.qpns)
-        if end in ends:
-            return True
-        ends.add(end)
-    return False
+        packets = connection.packets
+        if packets >= LEAST:
+            again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
+            if again * OFTEN >= packets:
+                return True
+    return has_ends_twice(connections)

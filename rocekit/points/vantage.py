@@ -17,7 +17,8 @@ acknowledge, or where one host responds at once and the other is steadily late. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,9 +102,9 @@ class Vantages:
         self, sampler: Sampler, connections: Sequence[Connection], journal: Correlation | None = None
     ) -> None:
         self._sampler = sampler
-        self._connections = connections
+        self._connections = list(connections)  # a table's own look-up takes longer than what is done here
         self._journal = journal
-        self._tables = {file: HostPairs(sampler, file, connections) for file in sampler.files}
+        self._tables = {file: HostPairs(sampler, file, self._connections) for file in sampler.files}
         self._programs = _program_turns(journal, connections) if journal is not None else {}
 
     @property
@@ -134,24 +135,31 @@ class Vantages:
         """
         table, connections = self._tables[file], self._connections
         members_of: dict[tuple[str, str], list[int]] = {}
+        flipped = set()
         for number in table.telling() if telling and self._journal is None else table.shown:
-            here, there = _hosts(connections[number])
-            members_of.setdefault((here, there) if here <= there else (there, here), []).append(number)
-        for ends in sorted(members_of):
+            here, there = connections[number].ips
+            ends = here or "?", there or "?"
+            if ends[0] > ends[1]:
+                ends = ends[1], ends[0]
+                flipped.add(number)
+            members = members_of.get(ends)
+            if members is None:
+                members_of[ends] = [number]
+            else:
+                members.append(number)
+        # Of many pairs most callers want the first few only.
+        waiting = list(members_of)
+        heapify(waiting)
+        while waiting:
+            ends = heappop(waiting)
             members = members_of[ends]
-            flipped = {n for n in members if _hosts(connections[n]) != ends}
             turns = table.turns_of(members, flipped)
             yield self._judge(table, turns, ends, [connections[n] for n in members])
 
     def _judge(
         self, table: HostPairs, turns: Turns, hosts: tuple[str, str], connections: Sequence[Connection]
     ) -> Vantage:
-        requesters: set[int] = set()
-        for connection in connections:
-            side = 0 if _hosts(connection) == hosts else 1
-            requesters.update(s ^ side for s in (0, 1) if _has_requested(connection, s))
-            if len(requesters) == len(hosts):
-                break
+        requesters = _requesters(connections, hosts)
         hops = table.hops(hosts)
         floors = self._floors(turns, connections, hosts, single=len(self._tables) == 1)
         where, grounds, reason = (
@@ -160,7 +168,7 @@ class Vantages:
             or (by_clock(hosts, self._journal) if len(self._tables) == 1 else None)
             or by_timing(hosts, floors)
         )
-        return Vantage(table.file, hosts, where, grounds, reason, frozenset(requesters), floors, hops)
+        return Vantage(table.file, hosts, where, grounds, reason, requesters, floors, hops)
 
     def _floors(
         self, turns: Turns, connections: Sequence[Connection], hosts: tuple[str, str], *, single: bool
@@ -192,10 +200,16 @@ class Vantages:
         return found
 
 
-def _has_requested(connection: Connection, side: int) -> bool:
-    """Whether a side has sent requests."""
-    progress = connection.progress[side]
-    return progress is not None and progress.started
+def _requesters(connections: Iterable[Connection], hosts: tuple[str, str]) -> frozenset[int]:
+    """The sides of two hosts that have sent requests on any of their connections."""
+    found = [False, False]
+    for connection in connections:
+        for side, progress in enumerate(connection.progress):
+            if progress is not None and progress.started:
+                found[side if (connection.ips[0] or "?") == hosts[0] else 1 - side] = True
+        if found[0] and found[1]:
+            break
+    return frozenset(side for side in (0, 1) if found[side])
 
 
 def _hosts(connection: Connection) -> tuple[str, str]:

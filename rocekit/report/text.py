@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rocekit.explanation.collective import collective_lines
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SHOWN_TRANSFERS = 20
 SHOWN_CONNECTIONS = 100
 _SHOWN_POINTS = 3
+_STATUS = attrgetter("status")
 _SHOWN_PATHS = 20
 #: More lines than this push what stands above them off a terminal.
 _SCREEN = 24
@@ -331,7 +333,7 @@ def transfer_lines(analysis: Results, style: Style, limit: int | None, width: in
         width: of the terminal: packets, PSN, a status that all have, and bytes give way, in this order.
     """
     transfers = list(analysis.transfers)
-    states = Counter(t.status for t in transfers) + analysis.left_out
+    states = Counter(map(_STATUS, transfers)) + analysis.left_out
     title = plural(states.total(), "transfer")
     head = f"{title}: " + ", ".join(f"{n:,} {s}" for s, n in sorted(states.items(), key=lambda x: -x[1]))
     shown = transfers

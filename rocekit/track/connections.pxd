@@ -49,8 +49,27 @@ cdef class Connection:
     cdef public list around
     cdef public bint paired_surely
 
+    cpdef note_end(self, int64_t side, int64_t overtaken, object recovery)
     cpdef int64_t psns_of_read(self, int64_t length)
 
 
 @cython.locals(connection=Connection)
 cpdef Connection connected(int64_t id, str transport, list ips, list qpns, object paired_by)
+
+
+@cython.locals(connection=Connection, ips=list, qpns=list, ends=set)
+cpdef bint has_ends_twice(object connections)
+
+@cython.locals(
+    connection=Connection,
+    naks=int64_t,
+    retransmitted=int64_t,
+    copies=int64_t,
+    bad_icrcs=int64_t,
+    gaps=int64_t,
+    unfilled=int64_t,
+    strays=int64_t,
+    unreliable=int64_t,
+    is_unreliable=bint,
+)
+cpdef totals_of(list connections)

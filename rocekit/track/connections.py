@@ -15,7 +15,7 @@ QPNs are compared together with addresses: each host has its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -202,6 +202,8 @@ class Connection:
 
     def note_end(self, side: int, overtaken: int, recovery: str | None) -> None:
         """One side is over: how many of its requests were overtaken, and how they came again (None: open)."""
+        if overtaken == self.overtaken[side] and recovery == self.recoveries[side]:
+            return
         a, b = self.overtaken
         self.overtaken = (a, overtaken) if side else (overtaken, b)
         first, second = self.recoveries
@@ -274,3 +276,60 @@ def connected(
     connection.overtaken, connection.recoveries = (0, 0), (None, None)
     connection.around = [PLAIN, PLAIN]
     return connection
+
+
+class Totals(NamedTuple):
+    """Sums over all connections.
+
+    Attributes:
+        copies: duplicates, and ACKs that the network copied.
+        gaps: connections with acknowledged PSNs that are not in the capture, UC aside; unfilled: with skipped
+        PSNs that nothing acknowledged, or gaps.
+        strays: connections with events of no transfer.
+        unreliable: UC connections.
+        last_ns: the time of the last packet, 0 without one.
+    """
+
+    naks: int
+    retransmitted_packets: int
+    copies: int
+    bad_icrcs: int
+    gaps: int
+    unfilled: int
+    strays: int
+    unreliable: int
+    last_ns: int
+
+
+def has_ends_twice(connections: Iterable[Connection]) -> bool:
+    """Whether two of the connections have the same addresses and QPNs."""
+    ends = set()
+    for connection in connections:
+        ips, qpns = connection.ips, connection.qpns
+        end = ips[0], ips[1], qpns[0], qpns[1]
+        if end in ends:
+            return True
+        ends.add(end)
+    return False
+
+
+def totals_of(connections: list[Connection]) -> Totals:
+    """One pass over all connections: most rules look for something that few captures have at all."""
+    naks = retransmitted = copies = bad_icrcs = gaps = unfilled = strays = unreliable = last_ns = 0
+    for connection in connections:
+        naks += connection.naks
+        retransmitted += connection.retransmitted_packets
+        copies += connection.duplicates + connection.copied_ack_count
+        bad_icrcs += connection.bad_icrc_count
+        is_unreliable = connection.transport == "UC"
+        unreliable += is_unreliable
+        if connection.missed:
+            unfilled += 1
+            gaps += not is_unreliable
+        elif connection.unfilled:
+            unfilled += 1
+        if connection.stray_events:
+            strays += 1
+        if connection.last_ns is not None and connection.last_ns > last_ns:
+            last_ns = connection.last_ns
+    return Totals(naks, retransmitted, copies, bad_icrcs, gaps, unfilled, strays, unreliable, last_ns)

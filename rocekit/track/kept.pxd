@@ -40,4 +40,8 @@ cdef class Kept:
         self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
     )
 
+    @cython.locals(transfer=Transfer, connection=Connection)
+    cpdef list finish(self)
+
+    @cython.locals(transfer=Transfer)
     cpdef forget(self)

@@ -131,8 +131,9 @@ class Kept:
         """The transfers that were kept, in order of their ids; none will change any more."""
         self.settle(self._in_order())
         for transfer in self._kept:
-            transfer.connection.bytes += transfer.bytes
-        slow = (entry[2] for entry in (*self._slow, *self._slow_unanswered))
+            connection = transfer.connection
+            connection.bytes += transfer.bytes
+        slow = [entry[2] for entry in (*self._slow, *self._slow_unanswered)]
         plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():
             self._left_out[transfer.status] -= 1

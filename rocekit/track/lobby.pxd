@@ -90,10 +90,15 @@ cdef class Lobby:
 
     cpdef int64_t _most(self)
 
-    @cython.locals(queue=list, head=Py_ssize_t, flow=Flow)
+    @cython.locals(queue=list, head=Py_ssize_t, flow=Flow, turn=Py_ssize_t)
     cpdef int64_t _since_ns(self)
 
     cpdef _limit(self)
+
+    @cython.locals(found=list, turn=Py_ssize_t, flow=Flow)
+    cpdef list waiting(self)
+
+    cpdef let_go(self, Flow flow)
 
     @cython.locals(waiting=int64_t)
     cpdef bint overdue(self, int64_t time_ns)

@@ -212,15 +212,18 @@ class Lobby:
     def _since_ns(self) -> int:
         """When the first of the packets came that wait; there is one."""
         queue, head = self._queue, self._head
-        while queue[head].turn != head:
+        flow = queue[head]
+        while flow.turn != head:
             head += 1
+            flow = queue[head]
         if head > _LONG and head > len(queue) // 2:
             self._queue = queue = self.waiting()
             for turn, flow in enumerate(queue):
                 flow.turn = turn
             head = 0
+            flow = queue[head]
         self._head = head
-        return queue[head].held_ns
+        return flow.held_ns
 
     def _limit(self) -> None:
         """Note how many packets may be chained, and until when, before the lobby is overdue."""
@@ -259,7 +262,11 @@ class Lobby:
 
     def waiting(self) -> list[Flow]:
         """The flows that have waiting packets."""
-        return [flow for turn, flow in enumerate(self._queue) if flow.turn == turn]
+        found = []
+        for turn, flow in enumerate(self._queue):
+            if flow.turn == turn:
+                found.append(flow)  # in a comprehension the names have no C types
+        return found
 
     def requesters(self, responder: Flow, psn: int) -> list[Flow]:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""

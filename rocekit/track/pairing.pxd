@@ -83,5 +83,16 @@ cdef class Pairing(Sink):
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
 
+    cpdef _let_go(self, Lobby lobby, Flow flow)
+
+    @cython.locals(connection=Connection)
+    cpdef Connection _connect_responder(self, Flow flow)
+
+    @cython.locals(flow=Flow)
+    cpdef _empty(self, Lobby lobby)
+
+    @cython.locals(requests=Requests, side=Py_ssize_t)
+    cpdef _end(self, Connection connection)
+
     @cython.locals(requests=Requests)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)

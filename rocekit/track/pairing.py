@@ -15,7 +15,7 @@ from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
-from rocekit.track.connections import Connection, connected
+from rocekit.track.connections import NEITHER_KNOWN, Connection, connected
 from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Lobby, explains_most
 from rocekit.track.pairs import response_times
@@ -142,14 +142,16 @@ class Pairing(Sink):
         requests = Requests(connection, side, self, connection.transport != "UC")
         self._sides[2 * connection.id + side] = requests
         connection.progress[side] = requests.progress
-        psn = connection.negotiated[side].starting_psn
-        if psn is not None:
-            requests.start(psn)
+        if connection.negotiated is not NEITHER_KNOWN:
+            psn = connection.negotiated[side].starting_psn
+            if psn is not None:
+                requests.start(psn)
         return requests
 
     def _end(self, connection: Connection) -> None:
         """Nothing more comes on a connection: close what is open."""
-        for requests in self._sides[2 * connection.id : 2 * connection.id + 2]:
+        for side in (2 * connection.id, 2 * connection.id + 1):
+            requests = self._sides[side]
             if requests is not None:
                 requests.finalise()
 
@@ -265,7 +267,7 @@ class Pairing(Sink):
 
     def _connect_datagrams(self, r: Rows, i: int) -> Connection:
         ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
-        connection = Connection(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]])
+        connection = connected(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]], None)
         connection.around = [r.around(i), r.around(i)]
         self._add(connection)
         return connection
@@ -313,20 +315,33 @@ class Pairing(Sink):
         self._replay(lobby.take(flow))
 
     def _connect_responder(self, flow: Flow) -> Connection:
-        connection = Connection(
+        connection = connected(
             len(self.connections),
             flow.transport,
             [self._addresses[flow.dst], self._addresses[flow.src]],
             [flow.qpn, None],
-            around=[flow.around, flow.around],
+            None,
         )
+        connection.around = [flow.around, flow.around]
         flow.connection, flow.side = connection, 1
         self._add(connection)
         return connection
 
     def _empty(self, lobby: Lobby) -> None:
         """Pair what can be paired now, and track the rest alone."""
-        waiting = deque(f for f in lobby.flows if f.responses and f.connection is None)
+        responders = [f for f in lobby.flows if f.responses and f.connection is None]
+        if responders:
+            self._pair_waiting(lobby, deque(responders))
+        for flow in list(lobby.flows):
+            if flow.connection is None:
+                self._let_go(lobby, flow)
+
+    def _pair_waiting(self, lobby: Lobby, waiting: deque[Flow]) -> None:
+        """Pair what can be paired of a lobby that is to be empty.
+
+        Args:
+            waiting: its flows with responses.
+        """
         undecided: dict[Flow, list[Flow]] = {}
         tied: set[Flow] = set()
         while waiting:
@@ -347,8 +362,6 @@ class Pairing(Sink):
         for requester, responder in list(response_times.pairs(lobby.waiting(), lobby.may_pair)):
             lobby.decided_by, lobby.surely = "response times", False
             self._pair_by_psn(lobby, requester, responder)
-        for flow in [f for f in lobby.flows if f.connection is None]:
-            self._let_go(lobby, flow)
 
     def _replace(self, key: int, flow: Flow | None) -> None:
         """From now on another flow, or none, is that of (source, destination, QPN)."""

@@ -34,6 +34,12 @@ cdef class Requests:
     cdef public bint in_lane
 
     cpdef start(self, int64_t psn)
+
+    @cython.locals(ledger=Ledger, assembly=Assembly, transfer=Transfer)
+    cpdef finalise(self)
+
+    @cython.locals(troubles=Troubles, connection=Connection)
+    cpdef _recovery(self)
     cpdef _hold(self, Rows r, Py_ssize_t i)
 
     @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t, chain=Chain)

@@ -97,7 +97,8 @@ class Requests:
         """Start at ``psn`` (24 bits) or at the lowest PSN held, and take what was held."""
         held, self.progress.held = self.progress.held, ()
         self.progress.holds = 0
-        near = held[0][0].psn[held[0][1]]
+        r, i, _ = held[0]
+        near = r.psn[i]
         lowest = self._lowest(held, near)
         if psn is None:
             first = lowest
@@ -296,7 +297,8 @@ class Requests:
             transfer, ledger.building = ledger.building, None
             transfer.status = INCOMPLETE
         self.outcomes.finish()
-        ledger.give_up_pending()
+        if ledger.pending:
+            ledger.give_up_pending()
 
     def _recovery(self) -> str | None:
         """How lost packets came again in the end (see ``Passes.recovery``), and which the capture missed."""

@@ -45,6 +45,7 @@ cdef class Tracker(Pairing):
     cdef public tuple _tail
 
     cpdef int64_t next_id(self)
+    @cython.locals(connection=Connection)
     cpdef began(self, Transfer transfer)
     cpdef int64_t counted(self)
     cpdef made(self, Transfer transfer)
@@ -82,5 +83,9 @@ cdef class Tracker(Pairing):
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)
 
+    @cython.locals(flow=Flow)
     cpdef _settle_all(self)
+
+    @cython.locals(requests=Requests, connection=Connection, transfer=Transfer, flow=Flow, lobby=Lobby)
+    cpdef finish(self)
     cpdef _part(self, Flow flow)

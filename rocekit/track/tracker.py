@@ -113,7 +113,8 @@ class Tracker(Pairing):
             self.transfers.append(transfer)
         else:
             self._kept.add(transfer)
-        transfer.connection.transfers += 1
+        connection: Connection = transfer.connection
+        connection.transfers += 1
 
     def counted(self) -> int:
         self._began += 1

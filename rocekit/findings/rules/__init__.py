@@ -39,19 +39,19 @@ def _stories(evidence: Evidence) -> object:
 
 
 def _stories_or_uc(evidence: Evidence) -> object:
-    return evidence.stories or any(c.transport == "UC" for c in evidence.connections)
+    return evidence.stories or evidence.totals.unreliable
 
 
 def _copies(evidence: Evidence) -> object:
-    return evidence.is_eventful or any(c.duplicates or c.copied_ack_count for c in evidence.connections)
+    return evidence.is_eventful or evidence.totals.copies
 
 
 def _naks(evidence: Evidence) -> bool:
-    return any(c.naks for c in evidence.connections)
+    return evidence.totals.naks > 0
 
 
 def _repeats(evidence: Evidence) -> bool:
-    return any(c.retransmitted_packets for c in evidence.connections)
+    return evidence.totals.retransmitted_packets > 0
 
 
 def _sizes(evidence: Evidence) -> object:
@@ -67,12 +67,7 @@ def _pauses(evidence: Evidence) -> object:
 
 def _bad_icrcs(evidence: Evidence) -> object:
     bad = evidence.bad_icrc or (evidence.observer is not None and evidence.observer.bad)
-    return (
-        evidence.icrc_ignored
-        or evidence.stories
-        or bad
-        or any(c.bad_icrc_count for c in evidence.connections)
-    )
+    return evidence.icrc_ignored or evidence.stories or bad or evidence.totals.bad_icrcs
 
 
 def _icmp(evidence: Evidence) -> object:
@@ -80,7 +75,7 @@ def _icmp(evidence: Evidence) -> object:
 
 
 def _starts(evidence: Evidence) -> object:
-    return evidence.stories or any(c.naks or evidence.knows_start(c) for c in evidence.connections)
+    return evidence.stories or _naks(evidence) or any(map(evidence.knows_start, evidence.agreed))
 
 
 def _vendor(evidence: Evidence) -> object:

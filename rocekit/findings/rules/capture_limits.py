@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def _look_gap(evidence: Evidence) -> Iterator[Finding]:
     troubled = (t.connection for t in evidence.transfers if t.responses_missing or t.status == INCOMPLETE)
-    missing = (c for c in evidence.connections if c.missed or c.unfilled)
+    lacking = evidence.connections if evidence.totals.unfilled else ()
+    missing = (c for c in lacking if c.missed or c.unfilled)
     for connection in evidence.among(troubled, missing):
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
         missed = list(connection.missed)
@@ -32,7 +33,7 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
                 headless = []  # nothing proves that the capture missed these: see the rule loss
         if missed or responses or headless:
             yield _gap(evidence, connection, missed, responses, headless)
-    if not any(c.missed for c in evidence.connections) and evidence.dropped:
+    if evidence.dropped and not any(c.missed for c in evidence.connections):
         yield GAP.finding(
             f"The capturing machine reports {plural(evidence.dropped, 'dropped packet')}, which the capture "
             "lacks",

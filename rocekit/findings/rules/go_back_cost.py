@@ -71,7 +71,7 @@ def efficiencies(evidence: Evidence) -> Mapping[int, Efficiency]:
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     """Write the figure on each connection, and report where it is large."""
-    if not any(c.retransmitted_packets for c in evidence.connections):
+    if not evidence.totals.retransmitted_packets:
         return
     found = efficiencies(evidence)
     for connection in evidence.connections:

@@ -16,6 +16,7 @@ from rocekit.files.joined import Growing, is_joined, is_part
 from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.files.remote import is_remote
 from rocekit.packets import Packets, empty_packets, in_file_order
+from rocekit.packets.blocks import Blocks
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
@@ -291,7 +292,13 @@ def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -
         stages.feed(parts[0], mads)
         return
     summary.spans *= len(parts)
-    _feed_parts(parts, mads, stages)
+    _feed_parts([_in_blocks(part) for part in parts], mads, stages)
+
+
+def _in_blocks(packets: Packets) -> Blocks:
+    kept = Narrow()
+    kept.add(packets)
+    return Blocks(kept.blocks() or [empty_packets(packets.addresses, narrow=True)])
 
 
 def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets:
@@ -314,7 +321,7 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
     from rocekit.points.order_trial import choose_order
 
     mads: dict[int, Mad] = {}
-    parts: list[Packets] = []
+    parts: list[Blocks] = []
     summary = stages.summary
     for number, path in enumerate(captures):
         kept, survey = Narrow(), OrderSurvey(choose_order)
@@ -323,11 +330,11 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             survey.feed(packets)
             kept.add(packets)
-        parts.append(kept.packets() or empty_packets(stages.decoder.addresses, narrow=True))
+        parts.append(Blocks(kept.blocks() or [empty_packets(stages.decoder.addresses, narrow=True)]))
         order = survey.order()
         if order.packets:
             summary.orders[number] = order
-            parts[-1] = order.to_merge(parts[-1].wide())
+            parts[-1] = Blocks([order.to_merge(parts[-1].packets().wide())])
     rest = stages.decoder.rest()
     if rest is not None:
         rest = stages.chosen(rest)
@@ -336,22 +343,24 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
             late.add(rest.where(rest.file == n))
             held = late.packets()
             if held is not None:
-                parts[n] = in_file_order([part, held])
+                parts[n] = Blocks([in_file_order([part.packets(), held])])
     _feed_parts(parts, mads, stages)
 
 
-def _feed_parts(parts: list[Packets], mads: Mapping[int, Mad], stages: Stages) -> None:
+def _feed_parts(parts: Sequence[Blocks], mads: Mapping[int, Mad], stages: Stages) -> None:
     """Track the packets of several captures, each once; uses them up."""
     from rocekit.packets.merging.merge import merge
+    from rocekit.points.seen_packets import SeenPackets
     from rocekit.points.sightings import Sightings
 
     summary, one_clock = stages.summary, stages.summary.doubled is not None
     merged = merge(parts, one_clock=one_clock)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
-    packets = merged.packets(parts)
-    summary.sightings = Sightings(merged, packets, summary.files, one_clock=one_clock)
-    if len(packets):
+    if len(merged.time_ns):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
-    for begin in range(0, max(len(packets), 1), _AT_ONCE):
-        stages.feed(packets.where(slice(begin, begin + _AT_ONCE)).wide(), mads)
+    seen = SeenPackets()
+    for packets in merged.batches(parts, _AT_ONCE):
+        seen.add(packets)
+        stages.feed(packets, mads)
+    summary.sightings = Sightings(merged, seen, summary.files, one_clock=one_clock)

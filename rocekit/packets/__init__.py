@@ -111,7 +111,7 @@ KEPT: Final = MappingProxyType(
 #: Every column by name, in the order in which a packet is printed.
 COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "vni", "dscp", "ecn", *FIELD_HOMES]))
 #: Columns that are computed from the words, and their usual types; narrow packets have these instead.
-_FIELDS: Final = {
+FIELD_TYPES: Final = {
     n: np.uint64 if homes[0][1].bits > 32 else np.int64 for n, homes in FIELD_HOMES.items() if n not in KEPT
 }
 
@@ -275,12 +275,12 @@ class Packets:
     @property
     def _own_fields(self) -> tuple[str, ...]:
         """The fields that narrow packets have as columns."""
-        return () if self._words.shape[1] else tuple(_FIELDS)
+        return () if self._words.shape[1] else tuple(FIELD_TYPES)
 
     def wide(self) -> Packets:
         """The same packets, with each column in its usual type: the tracker adds and subtracts."""
         columns = {name: as_type(column, KEPT.get(name, np.int64)) for name, column in self._columns.items()}
-        fields = {name: as_type(self._lazy[name], _FIELDS[name]) for name in self._own_fields}
+        fields = {name: as_type(self._lazy[name], FIELD_TYPES[name]) for name in self._own_fields}
         lazy = self._lazy | fields
         return Packets(
             columns, self._words, self.addresses, self._buffer, self._payload_at, lazy, self.wrappings
@@ -494,6 +494,6 @@ def empty_packets(addresses: list[str] | None = None, *, narrow: bool = False) -
     columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in KEPT.items()}
     columns["limit"] = np.empty(0, np.int64)
     words = np.empty((0, 0 if narrow else BLOCK_WORDS), np.uint32)
-    fields = {name: np.empty(0, kind) for name, kind in _FIELDS.items()} if narrow else None
+    fields = {name: np.empty(0, kind) for name, kind in FIELD_TYPES.items()} if narrow else None
     known = [] if addresses is None else addresses
     return Packets(columns, words, known, None, np.empty(0, np.int64), fields)

@@ -41,6 +41,7 @@ class Narrow:
         """Forget what was kept: the capture is read again, in another order."""
         self._parts: dict[str, list[Column]] = {name: [] for name in _TYPES}
         self._count = self._last_frame = 0
+        self._counts: list[int] = []
         self._addresses: list[str] = []
         self._wrappings: Sequence[Wrapping] = ()
         self._in_order = True
@@ -61,6 +62,7 @@ class Narrow:
         if not len(packets):
             return
         self._count += len(packets)
+        self._counts.append(len(packets))
         self._addresses = packets.addresses
         self._wrappings = max(self._wrappings, packets.wrappings, key=len)
         has = int(np.bitwise_or.reduce(packets.has))
@@ -77,15 +79,27 @@ class Narrow:
             is_one = len(column) == 1 or bool((column == first).all())
             self._parts[name].append(np.broadcast_to(first.copy(), len(packets)) if is_one else column)
 
+    def blocks(self) -> list[Packets]:
+        """The packets, once, a block a batch."""
+        blocks = []
+        for number, count in enumerate(self._counts):
+            columns = {name: parts[number] for name, parts in self._parts.items()}
+            blocks.append(self._made(columns, count))
+        self.restart()
+        return blocks
+
     def packets(self) -> Packets | None:
         """The packets, once; None if there are none, or they did not come in the order of one file."""
         if not self._count:
             return None
         columns = {name: _joined(self._parts.pop(name)) for name in [*self._parts]}
+        count, self._count = self._count, 0
+        return self._made(columns, count)
+
+    def _made(self, columns: dict[str, Column], count: int) -> Packets:
         own = {name: columns.pop(name) for name in KEPT}
-        places = np.broadcast_to(np.full(1, -1, np.int64), self._count)
-        words = np.empty((self._count, 0), np.uint32)
-        self._count = 0
+        places = np.broadcast_to(np.full(1, -1, np.int64), count)
+        words = np.empty((count, 0), np.uint32)
         return Packets(own, words, self._addresses, None, places, columns, self._wrappings)
 
 

@@ -223,7 +223,7 @@ class Paths:
 
     def frames(self, path: Path, rows: Ints) -> list[int]:
         """The frame references of packets in the first capture of a path, or else in the second."""
-        frames = self._sightings.frames[rows]
+        frames = self._sightings.frames[rows].astype(np.int64)
         first = frames[:, path.first]
         return np.where(
             first > 0,

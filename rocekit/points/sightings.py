@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
-from rocekit.packets import as_type
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
@@ -28,7 +27,7 @@ from rocekit.wire.sorting import stable_order, starts
 from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
-    from rocekit.packets import Packets
+    from rocekit.points.seen_packets import SeenPackets
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
@@ -88,7 +87,7 @@ class Sightings:
     """What several captures contain.
 
     Args:
-        packets: each packet once, as merged.
+        packets: each packet once, as merged; used up.
         names: the names of the captures.
         one_clock: whether their times are of one clock.
 
@@ -99,7 +98,7 @@ class Sightings:
     """
 
     def __init__(
-        self, merged: Merged, packets: Packets, names: Sequence[str], *, one_clock: bool = False
+        self, merged: Merged, packets: SeenPackets, names: Sequence[str], *, one_clock: bool = False
     ) -> None:
         self._one_clock = one_clock
         self.names = [safe(PurePath(name).name) for name in names]
@@ -111,11 +110,11 @@ class Sightings:
         self._hops = merged.hops
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
-        self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
-        self.qpn, self.psn = (as_type(column, np.int64) for column in (packets.dest_qpn, packets.psn))
-        self.opcode, self.syndrome = packets.opcode, packets.syndromes()
-        self.ip_id, self.icrc_state = packets.ip_id, packets.icrc_state
-        self._source_qpn, self._scope = as_type(packets.src_qpn, np.int64), packets.scope
+        self._src, self._dst = packets.column("src"), packets.column("dst")
+        self.qpn, self.psn = packets.column("dest_qpn"), packets.column("psn")
+        self.opcode, self.syndrome = packets.column("opcode"), packets.column("syndrome")
+        self.ip_id, self.icrc_state = packets.column("ip_id"), packets.column("icrc_state")
+        self._source_qpn, self._scope = packets.column("src_qpn"), packets.column("scope")
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}
         self._order_by: dict[tuple[str, str], str] = {}
@@ -224,7 +223,7 @@ class Sightings:
 
     @staticmethod
     def _key(dst: Ints | int, qpn: Ints | int, psn: Ints | int) -> Any:
-        return ((dst << QPN_BITS) + qpn << PSN_BITS) + psn
+        return ((np.asarray(dst, np.int64) << QPN_BITS) + qpn << PSN_BITS) + psn
 
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool

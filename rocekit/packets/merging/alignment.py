@@ -19,7 +19,7 @@ from rocekit.packets import Column, as_type
 from rocekit.wire.sorting import stable_order, starts
 
 if TYPE_CHECKING:
-    from rocekit.packets import Packets
+    from rocekit.packets.blocks import Captured
     from rocekit.packets.merging.alike import Alike
 
 Ints = NDArray[np.int64]
@@ -93,7 +93,7 @@ class _Link:
     at_ns: int = 0
 
 
-def align(parts: Sequence[Packets], alike: Alike) -> list[Alignment]:
+def align(parts: Sequence[Captured], alike: Alike) -> list[Alignment]:
     """Offsets relative to the first capture, directly or through others with common packets."""
     links: dict[tuple[int, int], _Link] = {}
     for first in range(len(parts)):
@@ -136,7 +136,7 @@ def _joined(known: Alignment, file: int, link: _Link, *, forward: bool) -> Align
     )
 
 
-def _link(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> _Link | None:
+def _link(a: Captured, b: Captured, in_a: Ints, in_b: Ints) -> _Link | None:
     """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic."""
     if not len(in_a):
         return None
@@ -213,7 +213,7 @@ def _together(ahead: Ints) -> NDArray[np.bool_]:
     return kept
 
 
-def _share(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> bool:
+def _share(a: Captured, b: Captured, in_a: Ints, in_b: Ints) -> bool:
     """Whether common packets are more than chance: a share of what both captures show of the time.
 
     A retransmission without identification is like what it repeats, and CNPs are all alike. So where one

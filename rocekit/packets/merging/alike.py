@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rocekit.packets.merging.group_numbers import GroupNumbers
 
 if TYPE_CHECKING:
-    from rocekit.packets import Packets
+    from rocekit.packets.blocks import Captured
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -41,7 +41,7 @@ class Alike:
         first: by capture and group, the row of the first of them; −1 if there is none.
     """
 
-    def __init__(self, identity: NDArray[np.uint64], parts: Sequence[Packets]) -> None:
+    def __init__(self, identity: NDArray[np.uint64], parts: Sequence[Captured]) -> None:
         sizes = [len(part) for part in parts]
         self.begin = [0, *np.cumsum(sizes).tolist()]
         self._parts = parts

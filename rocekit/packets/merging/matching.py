@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
-    from rocekit.packets import Packets
+    from rocekit.packets.blocks import Captured
     from rocekit.packets.merging.alike import Alike
 
 Ints = NDArray[np.int64]
@@ -95,7 +95,7 @@ class _Way:
         return found
 
 
-def number(alike: Alike, parts: Sequence[Packets], times: Sequence[Ints]) -> tuple[NDArray[np.int32], int]:
+def number(alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> tuple[NDArray[np.int32], int]:
     """A number for each row, the same for a packet's copies in all captures; and how many numbers there are.
 
     Args:
@@ -124,7 +124,7 @@ def number(alike: Alike, parts: Sequence[Packets], times: Sequence[Ints]) -> tup
 class _Matcher:
     """Numbers the packets of groups one group at a time."""
 
-    def __init__(self, alike: Alike, parts: Sequence[Packets], times: Sequence[Ints]) -> None:
+    def __init__(self, alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> None:
         self._alike = alike
         self._parts, self._times = parts, times
         self._ways: dict[tuple[int, int, int], _Way] = {}

@@ -7,7 +7,7 @@ different numbers of such packets, or where the k-th of one cannot be the k-th o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID
 from rocekit.packets import alike as is_one_number
+from rocekit.packets.blocks import Blocks, Captured, taken
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
 from rocekit.packets.merging.alignment import Alignment, align
@@ -63,15 +64,23 @@ class Merged:
         whole = parts[0].used_up(parts, self.order)
         return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
 
+    def batches(self, parts: Sequence[Blocks], at_once: int) -> Iterator[Packets]:
+        """The packets as ``packets`` gives them, so many at once; uses up ``parts``."""
+        begin = 0
+        for packets in taken(parts, self.order, at_once):
+            here = slice(begin, begin := begin + len(packets))
+            yield packets.at(self.time_ns[here]).of_flows(self.flow[here], self.encapsulation[here])
 
-def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
+
+def merge(parts: Sequence[Captured], *, one_clock: bool = False) -> Merged:
     """Merge the packets of several captures; ``parts[i]`` are capture ``i``'s, all of one decoder.
 
     Args:
         one_clock: whether all times are of one clock.
     """
     by_icrc = all(has_icrcs(packets) for packets in parts)
-    identity = np.concatenate([identities(packets, by_icrc=by_icrc) for packets in parts])
+    blocks = [block for part in parts for block in (part.blocks if isinstance(part, Blocks) else [part])]
+    identity = np.concatenate([identities(block, by_icrc=by_icrc) for block in blocks])
     alike = Alike(identity, parts)
     alignments = align(parts, alike)
     if one_clock:
@@ -142,7 +151,7 @@ def _in_order_of_time(
 
 
 def _by_packet(
-    parts: Sequence[Packets], row: Numbers, columns: Sequence[NDArray[Any]], without: int
+    parts: Sequence[Captured], row: Numbers, columns: Sequence[NDArray[Any]], without: int
 ) -> NDArray[Any]:
     """Columns of the captures by packet and capture; ``without``: where a capture has not the packet.
 
@@ -159,7 +168,7 @@ def _by_packet(
     return found.T
 
 
-def _taken(parts: Sequence[Packets], name: str, rows: Ints) -> NDArray[Any]:
+def _taken(parts: Sequence[Captured], name: str, rows: Ints) -> NDArray[Any]:
     """A column of some rows of the concatenated captures."""
     columns = [part[name] for part in parts]
     if len(rows) and all(is_one_number(column) and column[0] == columns[0][0] for column in columns):

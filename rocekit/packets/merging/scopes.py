@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rocekit.packets import Packets
+    from rocekit.packets.blocks import Captured
 
 Ints = NDArray[np.int64]
 
 
 def one_scope(
-    parts: Sequence[Packets], order: Ints, row: NDArray[np.int32]
+    parts: Sequence[Captured], order: Ints, row: NDArray[np.int32]
 ) -> tuple[Ints, NDArray[np.int32]]:
     """The flow of each merged packet, and what is around it, the same for all packets of a flow.
 

@@ -94,12 +94,19 @@ def taken(captures: Sequence[Blocks], rows: NDArray[Any], at_once: int) -> Itera
             block = blocks[number]
             assert block is not None
             places = np.flatnonzero(here == number)
-            pieces.append((block, places, rows[begin + places] - begins[number]))
+            own = rows[begin + places] - begins[number]
+            pieces.append((block, _as_slice(places), _as_slice(own)))
         yield _gathered(pieces, len(here), model.addresses, model.wrappings)
 
 
+def _as_slice(places: Column) -> Column | slice:
+    """Places that follow one another as a slice, which is copied at once."""
+    follow = bool((places[1:] == places[:-1] + 1).all())
+    return slice(int(places[0]), int(places[-1]) + 1) if follow else places
+
+
 def _gathered(
-    pieces: Sequence[tuple[Packets, Column, Column]],
+    pieces: Sequence[tuple[Packets, Column | slice, Column | slice]],
     count: int,
     addresses: list[str],
     wrappings: Sequence[Wrapping],

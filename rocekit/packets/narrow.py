@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocekit.packets import FIELD_HOMES, HAS, KEPT, Column, Packets, alike
+from rocekit.packets import FIELD_HOMES, HAS, KEPT, PLACE_WORDS, Column, Packets, alike
 from rocekit.packets.wrapping import Wrapping
 from rocekit.wire import BTH, Field
+from rocekit.wire.sorting import distinct
 
 #: Types of columns that are wide only for the tracker.
 _NARROWER: Final[dict[str, Any]] = {"src": np.int32, "dst": np.int32, "flow": np.int32, "opcode": np.int16}
@@ -65,16 +66,9 @@ class Narrow:
         self._counts.append(len(packets))
         self._addresses = packets.addresses
         self._wrappings = max(self._wrappings, packets.wrappings, key=len)
-        has = int(np.bitwise_or.reduce(packets.has))
-        words = [np.ascontiguousarray(packets.words[:, i]) for i in range(BTH.length // 4)]
+        fields = _Fields(packets)
         for name, kind in _TYPES.items():
-            homes = FIELD_HOMES.get(name, ())
-            if homes and name != "opcode" and homes[0][0] is BTH:
-                column = _cut_out(words, homes[0][1], kind)
-            elif name in _FIELDS and not has & _BITS[name]:
-                column = np.zeros(1, kind)
-            else:
-                column = packets[name].astype(kind)
+            column = fields.column(name, kind) if name in _FIELDS else packets[name].astype(kind)
             first = column[:1]
             is_one = len(column) == 1 or bool((column == first).all())
             self._parts[name].append(np.broadcast_to(first.copy(), len(packets)) if is_one else column)
@@ -103,10 +97,53 @@ class Narrow:
         return Packets(own, words, self._addresses, None, places, columns, self._wrappings)
 
 
-def _cut_out(words: list[Column], field: Field, kind: Any) -> Column:
-    """A field of the BTH."""
-    at, bit = divmod(field.offset, 32)
-    return (words[at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(kind)
+class _Fields:
+    """The fields of a batch's headers, as ``Packets`` has them, but in narrow types.
+
+    Which packets have a header, and where, is looked up once for all of its fields.
+    """
+
+    def __init__(self, packets: Packets) -> None:
+        self._packets = packets
+        self._has = int(np.bitwise_or.reduce(packets.has))
+        self._words: dict[int, Column] = {}
+        self._places: dict[str, list[tuple[int, Column | slice]]] = {BTH.name: [(0, slice(None))]}
+
+    def column(self, name: str, kind: Any) -> Column:
+        """A field; a single 0 if no packet has it."""
+        if not self._has & _BITS[name]:
+            return np.zeros(1, kind)
+        homes = FIELD_HOMES[name]
+        if homes[0][0] is BTH:
+            return self._cut_out(0, homes[0][1], slice(None)).astype(kind)
+        values: Column = np.zeros(len(self._packets), kind)
+        for header, field in homes:
+            for place, rows in self._places_of(header.name):
+                values[rows] = self._cut_out(place, field, rows)
+        return values
+
+    def _places_of(self, header: str) -> list[tuple[int, Column | slice]]:
+        """Where packets have a header, in words from the BTH, and the rows that have it there."""
+        found = self._places.get(header)
+        if found is None:
+            rows = np.flatnonzero(self._packets.has & HAS[header])
+            places = PLACE_WORDS[header][self._packets.opcode[rows]]
+            found = self._places[header] = [(p, rows[places == p]) for p in distinct(places).tolist()]
+        return found
+
+    def _cut_out(self, place: int, field: Field, rows: Column | slice) -> Column:
+        at, bit = divmod(field.offset, 32)
+        word = self._word(place + at)[rows]
+        if field.bits == 64:
+            return word.astype(np.uint64) << np.uint64(32) | self._word(place + at + 1)[rows]
+        if field.bits == 32:
+            return word
+        return word >> (32 - bit - field.bits) & ((1 << field.bits) - 1)
+
+    def _word(self, at: int) -> Column:
+        if at not in self._words:
+            self._words[at] = np.ascontiguousarray(self._packets.words[:, at])
+        return self._words[at]
 
 
 def _joined(parts: list[Column]) -> Column:

@@ -59,7 +59,9 @@ class _Way:
     def of(cls, here: Ints, there: Ints) -> _Way:
         if not len(here):
             return cls(here, there, -_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
-        order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
+        if not (here[1:] > here[:-1]).all():
+            order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
+            here, there = here[order], there[order]
         low, middle, high = np.quantile(there - here, (0.01, 0.5, 0.99)).astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.
@@ -69,7 +71,7 @@ class _Way:
         else:  # they pass the other point first
             late = _SLACK_NS if high <= 0 else high + 3 * (high - middle) + _SLACK_NS
             bounds = middle - reach, late, middle - max(reach, _LATE_NS), late
-        return cls(here[order], there[order], *bounds, reach)
+        return cls(here, there, *bounds, reach)
 
     def off(self, here: Ints, there: Ints) -> NDArray[np.float64]:
         """How far each packet at the second point (a row) is off the expected time of each at the first.

@@ -296,7 +296,7 @@ def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -
 
 
 def _in_blocks(packets: Packets) -> Blocks:
-    kept = Narrow()
+    kept = Narrow(closely=True)
     kept.add(packets)
     return Blocks(kept.blocks() or [empty_packets(packets.addresses, narrow=True)])
 
@@ -324,7 +324,7 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
     parts: list[Blocks] = []
     summary = stages.summary
     for number, path in enumerate(captures):
-        kept, survey = Narrow(), OrderSurvey(choose_order)
+        kept, survey = Narrow(closely=True), OrderSurvey(choose_order)
         for packets in _read(path, number, stages):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad

@@ -290,7 +290,7 @@ class Packets:
         )
 
     @classmethod
-    def used_up(cls, parts: list[Packets], rows: NDArray[np.int64] | None = None) -> Packets:
+    def used_up(cls, parts: list[Packets], rows: NDArray[np.integer[Any]] | None = None) -> Packets:
         """As :meth:`concat`, or some rows of that; afterwards the parts have no packets, the list no parts.
 
         Column by column, so that no second copy of all packets is held meanwhile.
@@ -474,8 +474,8 @@ def _some(column: Column, rows: Any, count: int) -> Column:
 
 
 def _by_part(
-    rows: NDArray[np.int64], lengths: Sequence[int]
-) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    rows: NDArray[np.integer[Any]], lengths: Sequence[int]
+) -> list[tuple[int, NDArray[np.int64], NDArray[np.integer[Any]]]]:
     """Rows of parts put together: each part that has any, the places of its in ``rows``, its own rows."""
     found, begin = [], 0
     for number, length in enumerate(lengths):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets import FIELD_TYPES, KEPT, Column, Packets, alike
+from rocekit.packets import FIELD_TYPES, KEPT, Column, Packets, alike, as_type
+from rocekit.packets.narrow import NARROW_TYPES
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Blocks:
         return self._count
 
     def __getitem__(self, name: str) -> Column:
-        return _joined([block[name] for block in self.blocks])
+        return as_type(_joined([block[name] for block in self.blocks]), NARROW_TYPES[name])
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("_"):

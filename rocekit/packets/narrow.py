@@ -22,25 +22,35 @@ _NARROWER: Final[dict[str, Any]] = {"src": np.int32, "dst": np.int32, "flow": np
 _DERIVED: Final[dict[str, Any]] = {"vni": np.int64, "dscp": np.uint8, "ecn": np.uint8}
 
 
+#: Columns whose numbers are mostly far below what their types can hold.
+_SHRUNK: Final = frozenset(
+    {"frame", "src", "dst", "flow", "payload_length", "dest_qpn", "msn", "dma_length", "rkey"}
+)
 _UNSIGNED: Final = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 _FIELDS: Final = {
     name: next(kind for bits, kind in _UNSIGNED if homes[0][1].bits <= bits)
     for name, homes in FIELD_HOMES.items()
     if name not in KEPT
 }
-_TYPES: Final = {**KEPT, **_NARROWER, **_DERIVED, **_FIELDS}
+NARROW_TYPES: Final = {**KEPT, **_NARROWER, **_DERIVED, **_FIELDS}
 _BITS: Final = {name: sum(HAS[header.name] for header, _ in homes) for name, homes in FIELD_HOMES.items()}
 
 
 class Narrow:
-    """Keeps the packets of a capture: to be called with every batch (``analyze(watch=…)``)."""
+    """Keeps the packets of a capture: to be called with every batch (``analyze(watch=…)``).
 
-    def __init__(self) -> None:
+    Args:
+        closely: keep each batch in types that are as narrow as its own numbers allow. (Those of batches that
+            are joined, and calculated with, are of their columns.)
+    """
+
+    def __init__(self, *, closely: bool = False) -> None:
+        self._closely = closely
         self.restart()
 
     def restart(self) -> None:
         """Forget what was kept: the capture is read again, in another order."""
-        self._parts: dict[str, list[Column]] = {name: [] for name in _TYPES}
+        self._parts: dict[str, list[Column]] = {name: [] for name in NARROW_TYPES}
         self._count = self._last_frame = 0
         self._counts: list[int] = []
         self._addresses: list[str] = []
@@ -67,10 +77,12 @@ class Narrow:
         self._addresses = packets.addresses
         self._wrappings = max(self._wrappings, packets.wrappings, key=len)
         fields = _Fields(packets)
-        for name, kind in _TYPES.items():
+        for name, kind in NARROW_TYPES.items():
             column = fields.column(name, kind) if name in _FIELDS else packets[name].astype(kind)
             first = column[:1]
             is_one = len(column) == 1 or bool((column == first).all())
+            if not is_one and self._closely and name in _SHRUNK:
+                column = _shrunk(column)
             self._parts[name].append(np.broadcast_to(first.copy(), len(packets)) if is_one else column)
 
     def blocks(self) -> list[Packets]:
@@ -95,6 +107,14 @@ class Narrow:
         places = np.broadcast_to(np.full(1, -1, np.int64), count)
         words = np.empty((count, 0), np.uint32)
         return Packets(own, words, self._addresses, None, places, columns, self._wrappings)
+
+
+def _shrunk(column: Column) -> Column:
+    """A column in the narrowest type that has its numbers."""
+    if column.min() < 0:
+        return column
+    most = int(column.max())
+    return column.astype(next(kind for bits, kind in _UNSIGNED if most < 1 << bits), copy=False)
 
 
 class _Fields:

@@ -7,7 +7,7 @@ differences of the two directions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ from rocekit.wire.sorting import stable_order, starts
 
 if TYPE_CHECKING:
     from rocekit.packets.blocks import Captured
-    from rocekit.packets.merging.alike import Alike
+    from rocekit.packets.merging.alike import Alike, Numbers
 
 Ints = NDArray[np.int64]
 
@@ -35,6 +35,8 @@ _ENOUGH: Final = 64
 _MOST_DRIFT: Final = 1e-3
 #: Clocks are taken to run equally fast unless the packets prove more difference than this.
 _JITTER_NS: Final = 2_000
+#: The pairs of fewer hosts can be numbered with 31 bits.
+_MANY_HOSTS: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +138,22 @@ def _joined(known: Alignment, file: int, link: _Link, *, forward: bool) -> Align
     )
 
 
-def _link(a: Captured, b: Captured, in_a: Ints, in_b: Ints) -> _Link | None:
+def _link(a: Captured, b: Captured, in_a: Numbers, in_b: Numbers) -> _Link | None:
     """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic."""
     if not len(in_a):
         return None
-    common, when = len(in_a), b.time_ns[in_b]
-    ahead = when - a.time_ns[in_a]
+    common = len(in_a)
+    ahead = b.time_ns[in_b]
+    ahead -= a.time_ns[in_a]
     kept = _together(ahead)
     if not kept.all():
-        ahead, when, in_a, in_b = ahead[kept], when[kept], in_a[kept], in_b[kept]
+        ahead, in_a, in_b = ahead[kept], in_a[kept], in_b[kept]
     if not _share(a, b, in_a, in_b):
         return None
-    return _clock(ahead, (a.src[in_a], a.dst[in_a]), when, common)
+    return _clock(ahead, (a.src[in_a], a.dst[in_a]), lambda: b.time_ns[in_b], common)
 
 
-def _clock(ahead: Ints, ends: tuple[Column, Column], when: Ints, common: int) -> _Link:
+def _clock(ahead: Ints, ends: tuple[Column, Column], when: Callable[[], Ints], common: int) -> _Link:
     """The clock by time differences, given the hosts of packets; ``when``: on the second capture's clock.
 
     Of two hosts, the direction with the greater differences passes the first capture point first: none of its
@@ -166,7 +169,7 @@ def _clock(ahead: Ints, ends: tuple[Column, Column], when: Ints, common: int) ->
         if low <= high + _JITTER_NS:
             low, high = min(low, high), max(low, high)
             return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
-        drift = _drift(ahead, when, above, below)
+        drift = _drift(ahead, when(), above, below)
         if drift is not None:
             return _Link(drift[0], drift[1], common, drift[2], drift[3])
     medians = [int(np.median(ahead[chosen])) for chosen in (forward, back)]
@@ -176,8 +179,8 @@ def _clock(ahead: Ints, ends: tuple[Column, Column], when: Ints, common: int) ->
 
 def _directions(ahead: Ints, ends: tuple[Column, Column]) -> tuple[Ints, Ints]:
     """The packets that pass the first capture point first, and the others; of hosts that both send."""
-    src, dst = (as_type(end, np.int64) for end in ends)
-    hosts = 1 + max(int(src.max()), int(dst.max()))
+    hosts = 1 + max(int(end.max()) for end in ends)
+    src, dst = (as_type(end, np.int32 if hosts < _MANY_HOSTS else np.int64) for end in ends)
     codes = src * hosts
     codes += dst
     order = stable_order(codes)
@@ -213,7 +216,7 @@ def _together(ahead: Ints) -> NDArray[np.bool_]:
     return kept
 
 
-def _share(a: Captured, b: Captured, in_a: Ints, in_b: Ints) -> bool:
+def _share(a: Captured, b: Captured, in_a: Numbers, in_b: Numbers) -> bool:
     """Whether common packets are more than chance: a share of what both captures show of the time.
 
     A retransmission without identification is like what it repeats, and CNPs are all alike. So where one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -50,19 +51,13 @@ class Alike:
         self.groups: int = numbers.count
         self.count: Numbers = np.zeros((len(parts), self.groups), np.int32)
         self.first: Numbers = np.full((len(parts), self.groups), -1, np.int32)
-        for file in range(len(parts)):
-            self._count(file)
+        for file, (begin, end) in enumerate(pairwise(self.begin)):
+            numbers.tally(begin, end, self.count[file], self.first[file])
         for file in range(len(parts)):
             if not self._is_in_order(file):
                 rows, place = self.place_in_group(file)
                 earliest = rows[place == 0]
                 self.first[file, self.group[earliest]] = earliest
-
-    def _count(self, file: int) -> None:
-        own = self.group[self.rows_of(file)]
-        self.count[file] = np.bincount(own, minlength=self.groups)
-        rows = np.arange(self.begin[file + 1] - 1, self.begin[file] - 1, -1, dtype=np.int32)
-        self.first[file][own[::-1]] = rows  # of several, the last one assigned stays
 
     def _is_in_order(self, file: int) -> bool:
         times = self._parts[file].time_ns
@@ -111,17 +106,17 @@ class Alike:
         begins = np.searchsorted(groups, groups)
         return rows, np.arange(len(rows)) - begins
 
-    def pairs(self, groups: Mask, first: int, second: int) -> tuple[Ints, Ints]:
+    def pairs(self, groups: Mask, first: int, second: int) -> tuple[Numbers, Numbers]:
         """Of groups of which two captures have equally many packets, the k-th of the one and of the other."""
         once = groups & (self.count[first] == 1)
         found = []
         for file in (first, second):
             rows, of = self._several[file]
             several = rows[groups[of]]
-            found.append(np.concatenate([self.first[file][once].astype(np.int64), several]))
+            found.append(np.concatenate([self.first[file][once], several.astype(np.int32)]))
         return found[0], found[1]
 
-    def common(self, first: int, second: int, least: int = _ENOUGH) -> tuple[Ints, Ints]:
+    def common(self, first: int, second: int, least: int = _ENOUGH) -> tuple[Numbers, Numbers]:
         """The packets that two captures have in common: rows of the one and of the other.
 
         Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
@@ -131,7 +126,7 @@ class Alike:
         equal = (a == b) & (a > 0)
         once = equal & (a == 1)
         if (least and np.count_nonzero(once) >= least) or not (equal & ~once).any():
-            found = self.first[first][once].astype(np.int64), self.first[second][once].astype(np.int64)
+            found = self.first[first][once], self.first[second][once]
         else:
             found = self.pairs(equal, first, second)
         # In the order of the one's packets: what is read by these indices is then near each other.

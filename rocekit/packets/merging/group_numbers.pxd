@@ -27,5 +27,8 @@ cdef class GroupNumbers:
     )
     cdef Py_ssize_t _look_up(self, Py_ssize_t begin, Py_ssize_t end) noexcept
 
+    @cython.locals(row=Py_ssize_t, number=Py_ssize_t)
+    cpdef tally(self, Py_ssize_t begin, Py_ssize_t end, int32_t[::1] count, int32_t[::1] first)
+
     @cython.locals(number=Py_ssize_t, at=Py_ssize_t)
     cdef void _insert(self) noexcept

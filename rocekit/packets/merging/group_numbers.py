@@ -54,6 +54,17 @@ class GroupNumbers:
         self.of = of if COMPILED else np.array(self._of, np.int32)
         self.first = (first if COMPILED else np.array(self._first, np.int32))[: self.count]
 
+    def tally(self, begin: int, end: int, count: Any, first: Any) -> None:
+        """How often rows of each number occur in a part of the rows, and the first of them.
+
+        Args:
+            count: zeros, by number; first: by number, changed where there is one (both int32).
+        """
+        for row in range(end - 1, begin - 1, -1):
+            number = self._of[row]
+            count[number] += 1
+            first[number] = row
+
     def _places(self, bits: int) -> None:
         """An empty table of ``1 << bits`` places: numbers, −1 in a free place."""
         self._shift = _BITS - bits

@@ -18,7 +18,7 @@ from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.packets.blocks import Captured
-    from rocekit.packets.merging.alike import Alike
+    from rocekit.packets.merging.alike import Alike, Numbers
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -97,7 +97,7 @@ class _Way:
         return found
 
 
-def number(alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> tuple[NDArray[np.int32], int]:
+def number(alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> tuple[Numbers, int]:
     """A number for each row, the same for a packet's copies in all captures; and how many numbers there are.
 
     Args:
@@ -130,22 +130,22 @@ class _Matcher:
         self._alike = alike
         self._parts, self._times = parts, times
         self._ways: dict[tuple[int, int, int], _Way] = {}
-        self._common: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self._common: dict[tuple[int, int], tuple[Numbers, Numbers]] = {}
 
-    def _time_of(self, rows: Ints, file: int) -> Ints:
+    def _time_of(self, rows: Ints | Numbers, file: int) -> Ints:
         return self._times[file][rows - self._alike.begin[file]]
 
-    def _src_of(self, rows: Ints, file: int) -> NDArray[Any]:
+    def _src_of(self, rows: Ints | Numbers, file: int) -> NDArray[Any]:
         found: NDArray[Any] = self._parts[file].src[rows - self._alike.begin[file]]
         return found
 
-    def learn(self, numbers: NDArray[np.int32], total: int) -> None:
+    def learn(self, numbers: Numbers, total: int) -> None:
         """Take the delays from all packets that have been matched, by their numbers."""
         for first, second in self._common:
-            places = np.full((2, total), -1, np.int64)
+            places = np.full((2, total), -1, np.int32)
             for place, file in zip(places, (first, second), strict=True):
                 own = self._alike.rows_of(file)
-                place[numbers[own]] = np.arange(own.start, own.stop)
+                place[numbers[own]] = np.arange(own.start, own.stop, dtype=np.int32)
             both = (places >= 0).all(axis=0)
             self._common[first, second] = places[0, both], places[1, both]
         self._ways.clear()
@@ -190,7 +190,7 @@ class _Matcher:
             off = (sources == src) & ((took < way.least_ns) | (took > way.most_ns))
             doubtful[self._alike.group[rows[off]]] = True
 
-    def resolve(self, group: int, numbers: NDArray[np.int32], total: int) -> int:
+    def resolve(self, group: int, numbers: Numbers, total: int) -> int:
         """Number a group's packets from ``total`` on; returns the next free number."""
         count = self._alike.count[:, group].tolist()
         # Each capture's packets so far, as times and numbers, by capture.

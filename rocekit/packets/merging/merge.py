@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 UNSEEN: Final = -1 << 62
+_MOST_FRAMES: Final = np.iinfo(np.int32).max
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -48,12 +49,12 @@ class Merged:
         identity: a number for each packet; copies and retransmissions that nothing tells apart have the same.
     """
 
-    order: NDArray[np.int64]
+    order: NDArray[np.int32]
     time_ns: NDArray[np.int64]
     copies: int
     alignments: list[Alignment]
     seen_ns: NDArray[np.int64]
-    frames: NDArray[np.int64]
+    frames: NDArray[Any]
     hops: NDArray[np.uint8]
     identity: NDArray[np.int32]
     flow: NDArray[np.int64]
@@ -95,7 +96,7 @@ def merge(parts: Sequence[Captured], *, one_clock: bool = False) -> Merged:
     numbers, total = number(alike, parts, times)
     order, row = _in_order_of_time(alike, times, numbers, total)
     del numbers
-    seen = _by_packet(parts, row, times, UNSEEN)
+    seen = _by_packet(row, times, UNSEEN, np.int64)
     flow, encapsulation = one_scope(parts, order, row)
     identity = alike.group[order]
     repeated = np.bincount(identity, minlength=1)[identity] > 1
@@ -108,14 +109,16 @@ def merge(parts: Sequence[Captured], *, one_clock: bool = False) -> Merged:
         place = np.empty(len(rows), np.int32)
         place[rows] = np.arange(len(rows), dtype=np.int32)
         row = place[row]
+    frames = [part.frame for part in parts]
+    last = max(int(frame.max(initial=0)) for frame in frames)
     return Merged(
         order,
         passed_ns,
         len(row) - len(order),
         alignments,
         seen,
-        _by_packet(parts, row, [part.frame for part in parts], 0),
-        _by_packet(parts, row, [part.hop_limit for part in parts], 0),
+        _by_packet(row, frames, 0, np.int32 if last <= _MOST_FRAMES else np.int64),
+        _by_packet(row, [part.hop_limit for part in parts], 0, np.uint8),
         identity,
         flow,
         encapsulation,
@@ -124,7 +127,7 @@ def merge(parts: Sequence[Captured], *, one_clock: bool = False) -> Merged:
 
 def _in_order_of_time(
     alike: Alike, times: Sequence[Ints], numbers: Numbers, total: int
-) -> tuple[Ints, Numbers]:
+) -> tuple[Numbers, Numbers]:
     """The row of each packet where it was seen first, in order of time; and the place of each row's packet.
 
     Args:
@@ -133,8 +136,8 @@ def _in_order_of_time(
     first_ns, where = np.full(total, _NEVER), np.zeros(total, np.int16)
     for file, own_ns in enumerate(times):
         own = numbers[alike.rows_of(file)]
-        earlier = own_ns < first_ns[own]
-        if not earlier.all():
+        earlier = own_ns < first_ns[own] if file else None
+        if earlier is not None and not earlier.all():
             own, own_ns = own[earlier], own_ns[earlier]
         first_ns[own], where[own] = own_ns, file
     # Of the same time, those of the capture that was named first stand first, each in the order of its file.
@@ -142,7 +145,8 @@ def _in_order_of_time(
         [
             alike.begin[file] + np.flatnonzero(where[numbers[alike.rows_of(file)]] == file)
             for file in range(len(times))
-        ]
+        ],
+        dtype=np.int32,
     )
     order = rows[np.argsort(first_ns[numbers[rows]], kind="stable")]
     place = np.zeros(total, np.int32)
@@ -150,15 +154,13 @@ def _in_order_of_time(
     return order, place[numbers]
 
 
-def _by_packet(
-    parts: Sequence[Captured], row: Numbers, columns: Sequence[NDArray[Any]], without: int
-) -> NDArray[Any]:
+def _by_packet(row: Numbers, columns: Sequence[NDArray[Any]], without: int, kind: Any) -> NDArray[Any]:
     """Columns of the captures by packet and capture; ``without``: where a capture has not the packet.
 
     The values of one capture are next to each other in memory: they are read together.
     """
     count = int(row.max(initial=-1)) + 1
-    found = np.empty((len(parts), count), columns[0].dtype)
+    found = np.empty((len(columns), count), kind)
     begin = 0
     for of_file, column in zip(found, columns, strict=True):
         if len(column) < count:
@@ -168,7 +170,7 @@ def _by_packet(
     return found.T
 
 
-def _taken(parts: Sequence[Captured], name: str, rows: Ints) -> NDArray[Any]:
+def _taken(parts: Sequence[Captured], name: str, rows: Numbers) -> NDArray[Any]:
     """A column of some rows of the concatenated captures."""
     columns = [part[name] for part in parts]
     if len(rows) and all(is_one_number(column) and column[0] == columns[0][0] for column in columns):

@@ -29,7 +29,9 @@ def passed(seen_ns: Ints, unseen: int, flow: Ints, is_copy: NDArray[np.bool_]) -
         corrupted.
     """
     has = seen_ns != unseen
-    passed_ns = np.where(has, seen_ns, _NEVER).min(axis=1)
+    passed_ns = np.full(len(seen_ns), _NEVER)
+    for seen, own in zip(seen_ns.T, has.T, strict=True):
+        np.minimum(passed_ns, seen, out=passed_ns, where=own)
     partly = ~has.all(axis=1) & ~is_copy
     for number in np.unique(flow[partly]).tolist():
         rows = np.flatnonzero(flow == number)

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 def one_scope(
-    parts: Sequence[Captured], order: Ints, row: NDArray[np.int32]
+    parts: Sequence[Captured], order: NDArray[np.int32], row: NDArray[np.int32]
 ) -> tuple[Ints, NDArray[np.int32]]:
     """The flow of each merged packet, and what is around it, the same for all packets of a flow.
 
@@ -29,10 +29,11 @@ def one_scope(
         row: of each packet of the concatenated captures, its place in ``order``.
     """
     every = np.concatenate([packets.flow for packets in parts])
+    flow = every[order]
+    if not any(packets.encapsulation.any() for packets in parts):
+        return flow, np.broadcast_to(np.zeros(1, np.int32), len(order))
     around = np.concatenate([packets.encapsulation for packets in parts])
-    flow, encapsulation = every[order], around[order]
-    if not around.any():
-        return flow, encapsulation
+    encapsulation = around[order]
     pairs = np.unique(np.stack([every, flow[row]], axis=1), axis=0)
     leader = np.arange(int(every.max(initial=0)) + 1)
 

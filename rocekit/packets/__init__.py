@@ -203,10 +203,7 @@ class Packets:
         if name == "ecn":
             return self._columns["tclass"] & ECN_MASK
         if name in ("vni", "scope"):
-            around = self._columns["encapsulation"]
-            if len(around) and (around == around[0]).all():
-                return np.broadcast_to(numbers_of(self.wrappings, name, around[:1]), len(around))
-            numbers, which = np.unique(around, return_inverse=True)
+            numbers, which = np.unique(self._columns["encapsulation"], return_inverse=True)
             return numbers_of(self.wrappings, name, numbers)[which]
         homes = FIELD_HOMES[name]
         if homes[0][0] is BTH:

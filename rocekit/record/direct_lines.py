@@ -1,7 +1,7 @@
 """The lines of the commonest records, made straight from their bytes: a third of the time, the same text.
 
-A recorder of a busy program makes hundreds of thousands a second of them: posts with one SGE, and
-completions that succeeded. All others go the long way (``JournalLines.of``), and so does what is not
+A recorder of a busy program makes hundreds of thousands a second of them: posts and receives with one SGE,
+and completions that succeeded. All others go the long way (``JournalLines.of``), and so does what is not
 alike in any respect.
 """
 
@@ -17,17 +17,20 @@ from rocekit.wire.psn import MASK
 
 _WC: Final = struct.Struct("<8xBBBBIQQQIIIIHBB4x")
 """A completion's slot: that of ``HEADER``, then that of ``WC_BODY``."""
-_SEND: Final = struct.Struct("<8xBBBBIQQQQIIIBBBB8xQQII")
-"""A send's two slots: ``HEADER``, ``SEND_BODY``, the PSNs before, one SGE."""
+_RECEIVE: Final = struct.Struct("<8xBBBBIQQQIBBBxQII")
+"""The slot of a receive with one SGE: ``HEADER``, ``RECV_BODY``, the SGE."""
+_SEND: Final = struct.Struct("<8xBBBBIQQQQIIIBBBB8xQQIIQQ16x")
+"""A send's two slots: ``HEADER``, ``SEND_BODY``, the PSNs before, two items."""
 _SIGNALED, _INLINE = 2, 8
 _KNOWN_FLAGS: Final = _SIGNALED | _INLINE | ring.SEND_EXTENDED
-_RECV, _CARRIES = 128, 2 | 8
-_POSTS: Final = {code: WR_OPCODES[code] for code in range(5)}
-"""RDMA_WRITE and SEND, with and without immediate, and RDMA_READ."""
-_REMOTE: Final = frozenset({0, 1, 4})
+_RECV, _WITH_IMM, _WITH_INV = 128, 2, 8
+_POSTS: Final = {code: WR_OPCODES[code] for code in range(7)}
+"""RDMA_WRITE and SEND, with and without immediate, RDMA_READ, and the atomics."""
+_REMOTE: Final = frozenset({0, 1, 4, 5, 6})
 _WITH_IMMEDIATE: Final = frozenset({1, 3})
-_DONE: Final = {code: WC_OPCODES[code] for code in (0, 1, 2, _RECV)}
-_WITH_LENGTH: Final = frozenset({2, _RECV})
+_COMPARES: Final = 5
+_DONE: Final = {code: WC_OPCODES[code] for code in (*range(6), _RECV, _RECV + 1)}
+_WITH_LENGTH: Final = frozenset({2, 3, 4, _RECV, _RECV + 1})
 _END: Final = 1 << TIME_BITS
 _THREAD: Final = '"thread":'
 
@@ -39,14 +42,17 @@ class DirectLines(LineMaker):
         """The one line of a finished record; None if it is to go the long way."""
         if self._redact is not None:
             return None
-        if raw[8] == ring.WC and len(raw) == ring.SLOT:
+        kind = raw[8]
+        if kind == ring.WC and len(raw) == ring.SLOT:
             return self._direct_wc(raw)
-        if raw[8] == ring.SEND and len(raw) == 2 * ring.SLOT:
+        if kind == ring.SEND and len(raw) == 2 * ring.SLOT:
             return self._direct_send(raw)
+        if kind == ring.RECV and len(raw) == ring.SLOT:
+            return self._direct_recv(raw)
         return None
 
     def _direct_wc(self, raw: bytes) -> str | None:
-        _, _, device, thread, number, mono, real, wr_id, length, _, _, source, flags, status, opcode = (
+        _, _, device, thread, number, mono, real, wr_id, length, imm, _, source, flags, status, opcode = (
             _WC.unpack(raw)
         )
         qp = self.process.qps.get((device, number))
@@ -54,11 +60,29 @@ class DirectLines(LineMaker):
         if status or qp is None or name is None or real >= _END or mono >= _END:
             return None
         more = f',"byte_len":{length}' if opcode in _WITH_LENGTH else ""
-        if opcode == _RECV and (flags & _CARRIES or (source and qp.transport == "UD")):
-            return None
+        if opcode >= _RECV:
+            if flags & _WITH_IMM:
+                more += f',"imm":{imm}'
+            elif flags & _WITH_INV:
+                return None
+            if source and qp.transport == "UD":
+                more += f',"src_qpn":{source}'
         return (
             f'{{"time_ns":{real},"mono_ns":{mono}{self._tail}{f",{_THREAD}{thread}" if thread else ""}'
             f',"event":"wc_polled"{qp.prefix},"wr_id":{wr_id},"status":"SUCCESS","opcode":"{name}"{more}}}'
+        )
+
+    def _direct_recv(self, raw: bytes) -> str | None:
+        _, _, device, thread, number, mono, real, wr_id, srq, items, error, cut, addr, length, lkey = (
+            _RECEIVE.unpack(raw)
+        )
+        qp = self.process.qps.get((device, number))
+        if srq or error or cut or items != 1 or qp is None or real >= _END or mono >= _END:
+            return None
+        return (
+            f'{{"time_ns":{real},"mono_ns":{mono}{self._tail}{f",{_THREAD}{thread}" if thread else ""}'
+            f',"event":"recv_posted"{qp.prefix},"wr_id":{wr_id},"length":{length}'
+            f',"sges":[{{"addr":{addr},"length":{length},"lkey":{lkey}}}]}}'
         )
 
     def _direct_send(self, raw: bytes) -> str | None:
@@ -83,16 +107,41 @@ class DirectLines(LineMaker):
             addr,
             sge_length,
             lkey,
-        ) = _SEND.unpack_from(raw)
+            word,
+            other_word,
+        ) = _SEND.unpack(raw)
         qp = self.process.qps.get((device, number))
         name = _POSTS.get(opcode)
-        if qp is None or name is None or error or items != 1 or flags & ~_KNOWN_FLAGS:
+        if qp is None or name is None or error or before == ring.OVERLAPPED or real >= _END or mono >= _END:
             return None
-        if sge_length != length or before == ring.OVERLAPPED or real >= _END or mono >= _END:
+        more = ""
+        if flags & ~_KNOWN_FLAGS or items != 1:
+            if items != 2:
+                return None
+            special = flags & ~_KNOWN_FLAGS
+            if special == ring.SEND_UD:
+                local, remote = self.process.addresses(addr)
+                if local is not None and qp.local_ip != local:
+                    return None
+                more = f',"dest_qpn":{sge_length},"qkey":{lkey}'
+                if remote is not None:
+                    more += f',"dest_ip":"{remote}"'
+            elif special == ring.SEND_ATOMIC:
+                swap_add = sge_length | lkey << 32
+                more = f',"swap_add":{swap_add}'
+                if opcode == _COMPARES:
+                    more = f',"compare":{addr}{more}'
+            else:
+                return None
+            addr, sge_length, lkey = word, other_word & 0xFFFFFFFF, other_word >> 32
+        elif opcode >= _COMPARES:
+            return None
+        if sge_length != length:
             return None
         if mono > qp.last_post_ns:
             qp.last_post_ns = mono
-        more = f',"imm":{imm}' if opcode in _WITH_IMMEDIATE else ""
+        if opcode in _WITH_IMMEDIATE:
+            more += f',"imm":{imm}'
         if opcode in _REMOTE:
             more += f',"remote_va":{va},"rkey":{rkey}'
         if flags & _INLINE:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TIME_BITS: Final = 62
 """Of a time in nanoseconds, as the journal takes it: differences of two fit 63 bits."""
 QPN_BITS: Final = 24
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+"""``json.dumps`` would make such an encoder for each line."""
 
 
 class LineMaker:
@@ -43,7 +45,7 @@ class LineMaker:
     def event(self, r: Record, event: str, **fields: Any) -> str:
         """A line of any event; a field that is None is left out."""
         values = {key: value for key, value in fields.items() if value is not None}
-        more = json.dumps(values, separators=(",", ":"))[1:-1]
+        more = _encoded(values)[1:-1]
         return f'{self._head(r)},"event":"{event}"{"," if more else ""}{more}}}'
 
     def _name(self, device: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 from rocekit.record import ring
@@ -9,6 +10,12 @@ from rocekit.record.journal_lines import JournalLines
 from rocekit.record.line_maker import TIME_BITS
 from rocekit.record.process import Process
 from rocekit.record.ring import records
+
+
+AH, OTHER_AH = 0x5500, 0x5600
+"""Address handles that are known: of the second, the local address is not."""
+KINDS = {ring.SEND: 100, ring.RECV: 400, ring.WC: 400}
+"""How many of each kind are to go the short way."""
 
 
 def lines_of(maker: JournalLines, raw: bytes) -> list[str]:
@@ -19,6 +26,7 @@ def lines_of(maker: JournalLines, raw: bytes) -> list[str]:
 def maker() -> JournalLines:
     """A process with a QP of each kind, 1 to 6; of the even ones the first PSN is known."""
     process = Process('a "host"', 7, devices={0: "rxe0"})
+    process.handles |= {AH: ("10.9.0.1", "10.9.0.2"), OTHER_AH: (None, "fd00:9::2")}
     made = JournalLines(process)
     for number in range(1, 7):
         body = ring.QP_BODY.pack((2, 4, 3)[number % 3], 1, 1, 1, 1, 0, 0, number > 3, 0, 0, 1)
@@ -41,25 +49,39 @@ def completion(dice: random.Random) -> bytes:
 
 
 def send(dice: random.Random) -> bytes:
-    opcode, items = dice.randrange(10), dice.choice((1, 1, 1, 2, 0))
-    length, flags = dice.choice((8, 8, 9)), dice.choice((0, 2, 2, 8, 10, 34, 1, 4))
+    special = dice.choice((0, 0, ring.SEND_UD, ring.SEND_ATOMIC, ring.SEND_UD | ring.SEND_ATOMIC))
+    opcode, items = dice.randrange(10), dice.choice((1, 1, 1, 2, 0)) + bool(special)
+    length, flags = dice.choice((8, 8, 9)), special | dice.choice((0, 2, 2, 8, 10, 34, 1, 4))
     numbers = (dice.randrange(1 << 64), 0x7000, 0xABD, 0x123, length)
     body = ring.SEND_BODY.pack(*numbers, opcode, flags, items, dice.choice((0, 0, 0, 12)))
     before = dice.choice((0, 3, 0x20, ring.NO_PSN, ring.OVERLAPPED))
-    more = before.to_bytes(8, "little") + ring.SGE.pack(0x1000, 8, 5) + ring.SGE.pack(0x2000, 1, 5)
+    first = ring.SGE.pack(dice.choice((0x1000, AH, OTHER_AH)), dice.choice((8, 8, 8, 0x77)), 5)
+    more = before.to_bytes(8, "little") + first + ring.SGE.pack(0x2000, dice.choice((8, 8, 8, 1)), 6)
     return (header(dice, ring.SEND, 2) + body + bytes(8) + more).ljust(128, b"\0")
+
+
+def receive(dice: random.Random) -> bytes:
+    items, error, cut = dice.choice((1, 1, 1, 0, 2)), dice.choice((0, 0, 0, 12)), dice.choice((0, 0, 0, 1))
+    body = ring.RECV_BODY.pack(dice.randrange(1 << 64), dice.choice((0, 0, 3)), items, error, cut)
+    slots = 2 if items == 2 else 1
+    raw = header(dice, ring.RECV, slots) + body + ring.SGE.pack(0x3000, 64, 7)
+    return (raw + bytes(16) * (slots - 1) + ring.SGE.pack(0x4000, 1, 8) * (slots - 1)).ljust(64 * slots, b"\0")
 
 
 def test_what_is_made_directly_is_what_is_made_the_long_way() -> None:
     dice = random.Random(22)
     short, long = maker(), maker()
-    direct = 0
-    for _ in range(4000):
-        raw = dice.choice((completion, send))(dice)
+    direct = dict.fromkeys(KINDS, 0)
+    said = set()
+    for _ in range(8000):
+        raw = dice.choice((completion, send, receive))(dice)
         line = short.direct(raw)
-        direct += line is not None
+        if line is not None:
+            direct[raw[8]] += 1
+            said |= json.loads(line).keys()
         assert ([line] if line is not None else lines_of(short, raw)) == lines_of(long, raw)
-    assert direct > 400
+    assert all(direct[kind] > least for kind, least in KINDS.items()), direct
+    assert said >= {"imm", "src_qpn", "dest_qpn", "dest_ip", "compare", "swap_add", "rkey", "psn", "inline"}
     assert {key: (qp.last_post_ns, qp.sq_psn) for key, qp in short.process.qps.items()} == {
         key: (qp.last_post_ns, qp.sq_psn) for key, qp in long.process.qps.items()
     }
@@ -71,4 +93,4 @@ def test_a_redacted_record_goes_the_long_way() -> None:
     made = maker()
     made._redact = Redaction()
     dice = random.Random(1)
-    assert all(made.direct(dice.choice((completion, send))(dice)) is None for _ in range(200))
+    assert all(made.direct(dice.choice((completion, send, receive))(dice)) is None for _ in range(200))

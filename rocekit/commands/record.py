@@ -194,7 +194,7 @@ def command(
         target = RunningProgram(attach)
     name = command_line[0] if target is None else target.exe
     if begun is not None:
-        output = begun.output
+        output = Path(begun.output)
     else:
         output = output or default_output(name, write, rank)
         _check_outputs(name, command_line[1:], write, output)
@@ -203,7 +203,7 @@ def command(
 
     try:
         if begun is not None:
-            library = begun.library
+            library = Path(begun.library)
         else:
             from rocekit.record.build import interposer
 
@@ -392,7 +392,7 @@ def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
         return write.with_suffix("").with_name(write.with_suffix("").name + JOURNAL_SUFFIX)
     from rocekit.record.rank import default_journal
 
-    return default_journal(program, rank)
+    return Path(default_journal(program, rank))
 
 
 def _check_outputs(name: str, inputs: tuple[str, ...], write: Path | None, output: Path) -> None:

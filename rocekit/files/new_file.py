@@ -3,6 +3,9 @@
 A temporary name cannot be guessed, and is made with O_EXCL and O_NOFOLLOW: in a folder that others may write,
 nobody can have another file written through it. Its descriptor holds a lock as long as the process lives, so
 that the next run knows the files that a killed process left, and removes them.
+
+Paths are strings here: `rocekit record` waits for this module, and to import pathlib takes longer than all of
+it.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from pathlib import Path
 
 from rocekit.errors import RocekitError
 
 TYPE_CHECKING = False  # `rocekit record` waits for this module: to import typing takes as long as all of it
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import BinaryIO, Final
 
 _HIDDEN: Final = ".rocekit-"
@@ -32,20 +35,24 @@ def place_of(out: str | Path) -> Path:
         RocekitError: the link, or a pipe, was put by another user into a folder that everybody may write.
             (The kernel refuses these only where sysctl fs.protected_symlinks says so.)
     """
-    _check_planted(Path(out), Path(out), _MOST_LINKS)
+    from pathlib import Path
+
+    _check_planted(os.fspath(out), out, _MOST_LINKS)
     return Path(out).resolve()
 
 
-def _check_planted(path: Path, out: str | Path, links: int) -> None:
-    path = Path(os.path.abspath(path))  # noqa: PTH100  Path.resolve would follow the links
-    for part in (*reversed(path.parents), path):
+def _check_planted(path: str, out: str | Path, links: int) -> None:
+    parts = [os.path.abspath(path)]  # os.path.realpath would follow the links
+    while (above := os.path.dirname(parts[-1])) != parts[-1]:
+        parts.append(above)
+    for part in reversed(parts):
         try:
-            own = part.lstat()
+            own = os.lstat(part)
         except OSError:
             return
         if not (stat.S_ISLNK(own.st_mode) or stat.S_ISFIFO(own.st_mode)):
             continue
-        folder = part.parent.stat()
+        folder = os.stat(os.path.dirname(part))
         for_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
         if for_all and own.st_uid not in (os.geteuid(), folder.st_uid):
             kind = "link" if stat.S_ISLNK(own.st_mode) else "pipe"
@@ -54,7 +61,7 @@ def _check_planted(path: Path, out: str | Path, links: int) -> None:
                 "name another file"
             )
         if stat.S_ISLNK(own.st_mode) and links:
-            _check_planted(part.parent / part.readlink(), out, links - 1)
+            _check_planted(os.path.join(os.path.dirname(part), os.readlink(part)), out, links - 1)
 
 
 class NewFile:
@@ -78,21 +85,22 @@ class NewFile:
     """
 
     def __init__(self, out: str | Path, *, growing: bool = False) -> None:
-        self.place = place_of(out)
-        self._part: Path | None = None
-        self._made: Path | None = None
+        _check_planted(os.fspath(out), out, _MOST_LINKS)
+        self._place = os.path.realpath(out)
+        self._part: str | None = None
+        self._made: str | None = None
         self._done = False
-        exists = self.place.exists()
-        special = exists and not self.place.is_file()
-        if special or not os.access(self.place.parent, os.W_OK):
-            number = os.open(self.place, os.O_WRONLY | os.O_CLOEXEC | (0 if special else os.O_TRUNC))
+        exists = os.path.exists(self._place)
+        special = exists and not os.path.isfile(self._place)
+        if special or not os.access(os.path.dirname(self._place), os.W_OK):
+            number = os.open(self._place, os.O_WRONLY | os.O_CLOEXEC | (0 if special else os.O_TRUNC))
         elif growing and not exists:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            number = os.open(self.place, flags, 0o666)
-            self._made = self.place
+            number = os.open(self._place, flags, 0o666)
+            self._made = self._place
         else:
-            remove_left_over(self.place.parent)
-            number, self._part = _make_beside(self.place, growing=growing)
+            remove_left_over(os.path.dirname(self._place))
+            number, self._part = _make_beside(self._place, growing=growing)
             self._made = self._part
         # The name of the result, not of the part, is in errors.
         self.file: BinaryIO = open(out, "wb", _BUFFER, opener=lambda _name, _flags: number)  # noqa: SIM115
@@ -118,19 +126,28 @@ class NewFile:
             OSError: that is not possible.
         """
         if self._part is not None and not self._done:
-            self._part.replace(self.place)
+            os.replace(self._part, self._place)
         self._done = True
+
+    @property
+    def place(self) -> Path:
+        """The file's name when it is complete."""
+        from pathlib import Path
+
+        return Path(self._place)
 
     @property
     def kept_in(self) -> Path | None:
         """The file that has what was written, if it is not in its place."""
-        return None if self._done else self._part
+        from pathlib import Path
+
+        return None if self._done or self._part is None else Path(self._part)
 
     @property
     def is_empty(self) -> bool:
         """Whether a file was made, and has nothing."""
         try:
-            return self._made is not None and self._made.stat().st_size == 0
+            return self._made is not None and os.stat(self._made).st_size == 0
         except OSError:
             return False
 
@@ -138,7 +155,7 @@ class NewFile:
         """Remove the file that was made; what was there before stays."""
         self.abandon()
         if self._made is not None and not (self._done and self._made == self._part):
-            self._made.unlink(missing_ok=True)
+            _unlink(self._made)
         self._done = True
 
     def abandon(self) -> None:
@@ -150,18 +167,24 @@ class NewFile:
         """Remove what was written; what was there before stays."""
         self.abandon()
         if self._part is not None and not self._done:
-            self._part.unlink(missing_ok=True)
+            _unlink(self._part)
         self._done = True
 
 
-def _make_beside(place: Path, *, growing: bool) -> tuple[int, Path]:
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _make_beside(place: str, *, growing: bool) -> tuple[int, str]:
     """A new file in the same folder, locked, with the mode and (if possible) the owner of ``place``."""
-    prefix = f"{place.stem[:60]}.partial-" if growing else _HIDDEN
+    folder, name = os.path.split(place)
+    stem, suffix = os.path.splitext(name)
+    prefix = f"{stem[:60]}.partial-" if growing else _HIDDEN
     while True:
         import tempfile
 
-        number, name = tempfile.mkstemp(prefix=prefix, suffix=place.suffix[-20:], dir=place.parent)
-        part = Path(name)
+        number, part = tempfile.mkstemp(prefix=prefix, suffix=suffix[-20:], dir=folder)
         try:
             _lock(number)
             if os.fstat(number).st_nlink:
@@ -169,14 +192,14 @@ def _make_beside(place: Path, *, growing: bool) -> tuple[int, Path]:
                 return number, part
         except BaseException:
             os.close(number)
-            part.unlink(missing_ok=True)
+            _unlink(part)
             raise
         os.close(number)  # another run took it for left over, before it was locked
 
 
-def _be_like(number: int, place: Path) -> None:
+def _be_like(number: int, place: str) -> None:
     try:
-        old = place.stat()
+        old = os.stat(place)
     except FileNotFoundError:
         os.fchmod(number, 0o666 & ~_umask())
         return
@@ -194,7 +217,9 @@ def _be_like(number: int, place: Path) -> None:
 
 def _umask() -> int:
     try:
-        for line in Path("/proc/self/status").read_text().splitlines():
+        with open("/proc/self/status", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        for line in lines:
             if line.startswith("Umask:"):
                 return int(line.split()[1], 8)
     except (OSError, ValueError):
@@ -213,7 +238,7 @@ def _lock(number: int) -> None:
         pass  # without locks nobody takes it for left over, see below
 
 
-def remove_left_over(folder: Path) -> None:
+def remove_left_over(folder: str | Path) -> None:
     """Remove the temporary files of this user in a folder, whose processes have been killed."""
     try:
         import fcntl
@@ -232,7 +257,7 @@ def remove_left_over(folder: Path) -> None:
             if stat.S_ISREG(own.st_mode) and own.st_uid == os.geteuid():
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process has ended
                 if os.path.samestat(own, os.lstat(name)):
-                    Path(name).unlink()
+                    os.unlink(name)
         except OSError:
             pass
         finally:

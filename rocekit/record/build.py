@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from rocekit.errors import RocekitError
-from rocekit.record.built import FLAGS, cache_folder, cached, open_to_all, packaged, runs_here, trusted
-from rocekit.record.interposer_sources import SOURCES
+from rocekit.record import built
+from rocekit.record.built import FLAGS, open_to_all, runs_here, trusted
+from rocekit.record.interposer_sources import FOLDER
 
 HEADERS: Final = {
     "infiniband/verbs.h": "libibverbs-dev",
     "rdma/rdma_cma.h": "librdmacm-dev",
 }
 """The headers that it needs beside the C library's, and their Debian packages."""
+SOURCES: Final = Path(FOLDER)
 NCCL_SOURCES: Final = SOURCES.parent / "nccl"
 _LIMIT_S: Final = 120
 
@@ -45,6 +47,17 @@ class Found:
     obstacle: str | None = None
     packages: tuple[str, ...] = ()
     can_build: bool = field(default=False)
+
+
+def packaged() -> Path | None:
+    """The library in the package, unless it was built from other sources than those beside it."""
+    path = built.packaged()
+    return None if path is None else Path(path)
+
+
+def cached() -> Path:
+    """Where the library of these sources is or will be, on this machine."""
+    return Path(built.cached())
 
 
 def fallback() -> Path:
@@ -199,10 +212,10 @@ def nccl_profiler() -> Path:
         hashed.update(source.read_bytes())
     name = f"librocekit-nccl-{hashed.hexdigest()[:16]}-{platform.machine()}.so"
     obstacles = []
-    for path in (cache_folder() / name, fallback().parent / name):
+    for path in (Path(built.cache_folder(), name), fallback().parent / name):
         if trusted(path):
             return path
-    for path in (cache_folder() / name, fallback().parent / name):
+    for path in (Path(built.cache_folder(), name), fallback().parent / name):
         try:
             _own_folder(path.parent)
             compile_library(path, sorted(NCCL_SOURCES.glob("*.c")), (), "NCCL's profiler plug-in")

@@ -1,16 +1,19 @@
-"""Finding the interposer's library where it was built before: the program to record waits for this."""
+"""Finding the interposer's library where it was built before: the program to record waits for this.
+
+So paths are strings here: to import pathlib would take as long as all of it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import zlib
-from pathlib import Path
 
-from rocekit.record.interposer_sources import MARK, SOURCES, read, sources_digest
+from rocekit.record.interposer_sources import FOLDER, MARK, read, sources_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Final
 
 FLAGS: Final = (
@@ -28,7 +31,7 @@ def runs_here() -> bool:
         return False
 
 
-def built_library() -> Path | None:
+def built_library() -> str | None:
     """A library that can be loaded without more ado, into every program of this user; None: see ``build``."""
     if not runs_here():
         return None
@@ -36,43 +39,49 @@ def built_library() -> Path | None:
     return path if path is None or os.geteuid() != 0 or open_to_all(path) else None
 
 
-def cache_folder() -> Path:
+def cache_folder() -> str:
     """Where built libraries are kept, by the XDG base directory specification."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "rocekit"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "rocekit")
 
 
-def packaged() -> Path | None:
+def packaged() -> str | None:
     """The library in the package, unless it was built from other sources than those beside it.
 
     It contains the checksum of its sources: the times of files that pip unpacked are useless for this.
     """
-    names = [name for name in os.listdir(SOURCES.parent) if name.startswith("_interposer")]  # noqa: PTH208
+    folder = os.path.dirname(FOLDER)
+    names = [name for name in os.listdir(folder) if name.startswith("_interposer")]
     for name in sorted(name for name in names if name.endswith(".so")):
-        path = SOURCES.parent / name
-        if f"{MARK}{sources_digest()}".encode() in read(str(path)):
+        path = f"{folder}/{name}"
+        if f"{MARK}{sources_digest()}".encode() in read(path):
             return path
     return None
 
 
-def cached() -> Path:
+def cached() -> str:
     """Where the library of these sources is or will be, on this machine."""
     digest = f"{sources_digest()}{zlib.crc32(' '.join(FLAGS).encode()):08x}"
-    return cache_folder() / f"interposer-{digest}-{os.uname().machine}.so"
+    return os.path.join(cache_folder(), f"interposer-{digest}-{os.uname().machine}.so")
 
 
-def trusted(path: Path) -> bool:
+def trusted(path: Path | str) -> bool:
     """Whether it exists, and it and its folder belong to this user: programs will run its code."""
     try:
-        found, folder = path.lstat(), path.parent.stat()
+        found, folder = os.lstat(path), os.stat(os.path.dirname(path))
     except OSError:
         return False
     owners = {found.st_uid, folder.st_uid}
     return stat.S_ISREG(found.st_mode) and owners <= {0, os.geteuid()} and not folder.st_mode & stat.S_IWOTH
 
 
-def open_to_all(path: Path) -> bool:
+def open_to_all(path: Path | str) -> bool:
     """Whether everybody may read a file, by the modes of it and of the folders above."""
-    return bool(path.stat().st_mode & stat.S_IROTH) and all(
-        folder.stat().st_mode & stat.S_IXOTH for folder in path.absolute().parents
-    )
+    if not os.stat(path).st_mode & stat.S_IROTH:
+        return False
+    above, folder = "", os.path.dirname(os.path.abspath(path))
+    while folder != above:
+        if not os.stat(folder).st_mode & stat.S_IXOTH:
+            return False
+        above, folder = folder, os.path.dirname(folder)
+    return True

@@ -308,12 +308,9 @@ class Rings:
         return True
 
     def _wait(self, raws: Iterable[bytes], lines: JournalLines, *, finished: bool) -> None:
-        new = [
-            (int.from_bytes(raw[16:24], "little"), number, raw, lines, finished)
-            for number, raw in enumerate(raws, self._count + 1)
-        ]
-        self._count += len(new)
-        self._unpacked += new
+        for raw in raws:
+            self._count += 1
+            self._unpacked.append((int.from_bytes(raw[16:24], "little"), self._count, raw, lines, finished))
 
     def _put_in_order(self, complete_ns: int) -> None:
         """Sort the unpacked records into those that wait; up to this time all are there."""

@@ -17,7 +17,6 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from typing import Final
 
     from rocekit.files.new_file import NewFile
@@ -68,7 +67,7 @@ class Begun:
         taken: whether a recorder has it.
     """
 
-    def __init__(self, line: EarlyLine, program: str, library: Path, output: Path, rank: Rank | None) -> None:
+    def __init__(self, line: EarlyLine, program: str, library: str, output: str, rank: Rank | None) -> None:
         from rocekit.files.new_file import NewFile
         from rocekit.record import start
 
@@ -200,14 +199,18 @@ def _begin(line: EarlyLine) -> Begun:
     """
     from rocekit.record.built import built_library
     from rocekit.record.program import find_program, has_own_privileges
-    from rocekit.record.rank import default_journal, find_rank, of_rank
+    from rocekit.record.rank import default_journal, find_rank
 
     program = find_program(line.command[0])
     if has_own_privileges(program):
         raise NotEarlyError
     rank = find_rank(os.environ)
-    named = default_journal(line.command[0], rank) if line.output is None else of_rank(line.output, rank)
-    if os.path.lexists(named) or not os.access(named.parent, os.W_OK | os.X_OK):
+    if line.output is None:
+        named = default_journal(line.command[0], rank)
+    else:
+        named = line.output if rank is None else rank.text(line.output)
+    folder = os.path.dirname(named) or "."  # noqa: PTH120
+    if os.path.lexists(named) or not os.access(folder, os.W_OK | os.X_OK):
         raise NotEarlyError  # what is there must not be the program, or what it reads
     library = built_library()
     if library is None:

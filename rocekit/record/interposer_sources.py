@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-SOURCES: Final = Path(__file__).resolve().parent / "interposer"
+FOLDER: Final = f"{os.path.dirname(os.path.realpath(__file__))}/interposer"  # noqa: PTH120
 MARK: Final = "rocekit interposer of sources "
 """Precedes :func:`sources_digest` in a built library (ring.c)."""
 MACRO: Final = "ROCEKIT_SOURCES"
@@ -23,9 +22,9 @@ def sources_digest() -> str:
     every recorded program waits for it.
     """
     crc, adler = 0, 1
-    for name in sorted(os.listdir(SOURCES)):  # noqa: PTH208
+    for name in sorted(os.listdir(FOLDER)):  # noqa: PTH208
         if name.endswith((".c", ".h", ".map")):
-            content = name.encode() + b"\0" + read(f"{SOURCES}/{name}")
+            content = name.encode() + b"\0" + read(f"{FOLDER}/{name}")
             crc, adler = zlib.crc32(content, crc), zlib.adler32(content, adler)
     return f"{crc:08x}{adler:08x}"
 

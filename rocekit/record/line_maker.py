@@ -34,6 +34,8 @@ class LineMaker:
         self.process = process
         self._redact = redaction
         self._gids = gids
+        self._opened: dict[tuple[str, bool | None], str] = {}
+        """What lines of a device's opening say after their heads."""
         self._tail = f',"clock":"realtime","host":{json.dumps(process.host)},"pid":{process.pid}'
 
     def _head(self, r: Record) -> str:

@@ -87,7 +87,7 @@ def has_own_privileges(path: str) -> bool:
 
 def environment(
     caller: Mapping[str, str],
-    library: Path,
+    library: Path | str,
     folder: Path | str,
     *,
     spill: Path | str | None = None,

@@ -6,7 +6,7 @@ names. Its rank is what tells them apart, and what people call a process of a pa
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from rocekit.errors import RocekitError
 from rocekit.files import JOURNAL_SUFFIX
@@ -14,6 +14,7 @@ from rocekit.files import JOURNAL_SUFFIX
 TYPE_CHECKING = False  # to import typing would delay the program
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import Final
 
 VARIABLES: Final = (
@@ -39,8 +40,16 @@ class Rank:
 
     def name(self, path: Path) -> Path:
         """A file of this rank: ``x.journal.jsonl`` becomes ``x.rank-3.journal.jsonl``."""
-        suffix = JOURNAL_SUFFIX if path.name.endswith(JOURNAL_SUFFIX) else path.suffix
-        return path.with_name(f"{path.name.removesuffix(suffix)}.rank-{self.number}{suffix}")
+        return path.with_name(self._named(path.name))
+
+    def text(self, path: str) -> str:
+        """The same of a path that is text: the start of a program has no time to import pathlib."""
+        folder, name = os.path.split(path)
+        return os.path.join(folder, self._named(name))  # noqa: PTH118
+
+    def _named(self, name: str) -> str:
+        suffix = JOURNAL_SUFFIX if name.endswith(JOURNAL_SUFFIX) else os.path.splitext(name)[1]  # noqa: PTH122
+        return f"{name.removesuffix(suffix)}.rank-{self.number}{suffix}"
 
 
 def find_rank(variables: Mapping[str, str]) -> Rank | None:
@@ -68,17 +77,13 @@ def _in_batch_script(variables: Mapping[str, str]) -> bool:
     return "SLURM_JOB_ID" in variables and "SLURM_STEP_NUM_TASKS" not in variables
 
 
-def of_rank(path: str | Path, rank: Rank | None) -> Path:
-    """A file of a rank, where there is one."""
-    return Path(path) if rank is None else rank.name(Path(path))
-
-
-def default_journal(program: str, rank: Rank | None) -> Path:
+def default_journal(program: str, rank: Rank | None) -> str:
     """A new file in the current folder, named like the program, of this rank."""
-    stem = Path(program).name
+    stem = os.path.basename(program)  # noqa: PTH119
     number = 1
     while True:
-        path = of_rank(f"{stem}{'' if number == 1 else f'-{number}'}{JOURNAL_SUFFIX}", rank)
-        if not path.exists():
+        path = f"{stem}{'' if number == 1 else f'-{number}'}{JOURNAL_SUFFIX}"
+        path = path if rank is None else rank.text(path)
+        if not os.path.exists(path):  # noqa: PTH110
             return path
         number += 1

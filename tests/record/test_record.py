@@ -17,9 +17,8 @@ import pytest
 from recorded import run, sends
 
 from rocekit.journal.work_requests import read_programs
-from rocekit.record.build import compiler, interposer
+from rocekit.record.build import SOURCES, compiler, interposer
 from rocekit.record.built import FLAGS
-from rocekit.record.interposer_sources import SOURCES
 
 
 def test_every_operation_is_recorded_with_what_it_was_asked_to_do(program: Path, tmp_path: Path) -> None:

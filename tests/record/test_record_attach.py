@@ -23,8 +23,7 @@ from rocekit.journal.work_requests import read_programs
 from rocekit.record.attach import verbs_objects, way_in
 from rocekit.record.attach.stopped_thread import StoppedThread, may_stop
 from rocekit.record.attach.target import AttachError, RunningProgram
-from rocekit.record.build import compiler
-from rocekit.record.interposer_sources import SOURCES
+from rocekit.record.build import SOURCES, compiler
 
 _GETPID = 39
 

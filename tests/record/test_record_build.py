@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from recorded import record
 
-from rocekit.record.build import HEADERS, InterposerError, fallback, interposer, look
-from rocekit.record.built import cached
+from rocekit.record.build import HEADERS, InterposerError, cached, fallback, interposer, look
 
 
 def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

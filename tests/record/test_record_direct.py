@@ -11,7 +11,6 @@ from rocekit.record.line_maker import TIME_BITS
 from rocekit.record.process import Process
 from rocekit.record.ring import records
 
-
 AH, OTHER_AH = 0x5500, 0x5600
 """Address handles that are known: of the second, the local address is not."""
 KINDS = {ring.SEND: 100, ring.RECV: 400, ring.WC: 400}
@@ -65,7 +64,9 @@ def receive(dice: random.Random) -> bytes:
     body = ring.RECV_BODY.pack(dice.randrange(1 << 64), dice.choice((0, 0, 3)), items, error, cut)
     slots = 2 if items == 2 else 1
     raw = header(dice, ring.RECV, slots) + body + ring.SGE.pack(0x3000, 64, 7)
-    return (raw + bytes(16) * (slots - 1) + ring.SGE.pack(0x4000, 1, 8) * (slots - 1)).ljust(64 * slots, b"\0")
+    return (raw + bytes(16) * (slots - 1) + ring.SGE.pack(0x4000, 1, 8) * (slots - 1)).ljust(
+        64 * slots, b"\0"
+    )
 
 
 def test_what_is_made_directly_is_what_is_made_the_long_way() -> None:

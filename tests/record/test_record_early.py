@@ -27,6 +27,8 @@ HEAVY = (
     "tempfile",
     "socket",
     "numpy",
+    "pathlib",
+    "re",
 )
 """What takes long to import, and the start of a program does not need."""
 

@@ -16,10 +16,9 @@ import pytest
 from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter, read_journal
 from rocekit.record import ring
-from rocekit.record.build import compiler
+from rocekit.record.build import SOURCES, compiler
 from rocekit.record.collect import HOLD_NS, STUCK_NS, TAKE_NS, Rings
 from rocekit.record.gids import GidTables
-from rocekit.record.interposer_sources import SOURCES
 from rocekit.record.losses import ENTRIES, ENTRY, TABLE
 from rocekit.record.recording import Recording
 

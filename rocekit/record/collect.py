@@ -110,7 +110,7 @@ class Rings:
         self._waiting: list[_Waiting] = []
         self._backlog = 0
         self._count = 0
-        self._finishing = self._stopped = False
+        self._finishing = self._stopped = self._due = False
         self._processors = SpareProcessors()
         self._began_ns = self._last_ns = time.time_ns()
 
@@ -133,9 +133,8 @@ class Rings:
         complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
         if complete_ns or chunks:
             self._taken.append((complete_ns, chunks))
-        if chunks:
-            self._wrote_ns = self._taken_ns
-        self._last_ns = began
+        self._wrote_ns = self._taken_ns if chunks else self._wrote_ns
+        self._last_ns, self._due = began, True
 
     def _take_losses(self, file: RingFile, lines: JournalLines) -> None:
         """Put what queues have lost among the records."""
@@ -288,6 +287,7 @@ class Rings:
         if out:
             self._writer.write_lines(out)
             self._writer.flush()
+        self._due = not whole
         return whole
 
     def _unpack(self, stop: float | None) -> bool:
@@ -397,7 +397,8 @@ class Rings:
             self.collect()
             self._fullest = 0.0
         quiet = not fullest and now - self._wrote_ns >= QUIET_NS
-        free = bool(self._backlog) and bool(self._processors)
+        waiting = self._due and self._backlog > 0
+        free = waiting and bool(self._processors)
         self.spare = quiet or free
         self._gids.give_way(not self.spare and self._backlog <= _HURRY)
         if self._backlog > _HURRY:
@@ -406,8 +407,8 @@ class Rings:
             self.pause_s = 0.0
         elif free:
             self.write(for_s=_SPARE_S)
-            self.pause_s = LEAST_PAUSE_S
-        elif self._backlog and (quiet or now >= self._write_next_ns):
+            self.pause_s = LEAST_PAUSE_S if self._due else self.pause_s
+        elif waiting and (quiet or now >= self._write_next_ns):
             began = time.monotonic_ns()
             self.write(for_s=_SHARE_S)
             self._write_next_ns = began + _ONE_IN * (time.monotonic_ns() - began)

@@ -17,7 +17,7 @@ from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter, read_journal
 from rocekit.record import ring
 from rocekit.record.build import SOURCES, compiler
-from rocekit.record.collect import HOLD_NS, STUCK_NS, TAKE_NS, Rings
+from rocekit.record.collect import HOLD_NS, LEAST_PAUSE_S, MOST_PAUSE_S, STUCK_NS, TAKE_NS, Rings
 from rocekit.record.gids import GidTables
 from rocekit.record.losses import ENTRIES, ENTRY, TABLE
 from rocekit.record.recording import Recording
@@ -512,8 +512,37 @@ def test_lines_are_made_at_once_where_a_core_is_free_however_long_the_last_ones_
         rings._wrote_ns = 1 << 62  # the program is never quiet
         rings._write_next_ns = 1 << 62  # where no core is free its turn is far away
         rings._backlog = 1
+        rings._due = True
         rings.tick()
         rings.tick()
         free = False
         rings.tick()
     assert written == [0.01, 0.01]
+
+
+def test_while_nothing_is_due_it_neither_looks_for_a_core_nor_comes_back_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest records wait for older ones: a look for each 5 ms of that took more than their lines."""
+    writer = Writer(tmp_path / "1.ring")
+    journal = tmp_path / "x.journal.jsonl"
+    now = 10**9
+    looks = []
+    monkeypatch.setattr(
+        "rocekit.record.collect.SpareProcessors.__bool__", lambda self: looks.append(1) or True
+    )
+    monkeypatch.setattr("time.monotonic_ns", lambda: now)
+    with JournalWriter(journal) as out:
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
+        pauses = [LEAST_PAUSE_S]
+        for turn in range(8):
+            writer.write(writer.reserve(1), turn + 1, mono=now + TAKE_NS)
+            for _ in range(10):
+                now += TAKE_NS // 10
+                rings.tick()
+                pauses.append(rings.pause_s)
+        assert result.completions >= 6, "what is due is written"
+        rings.finish()
+    assert len(looks) <= 9, "one for each time that records were taken"
+    assert max(pauses[20:]) == min(pauses[20:]) == MOST_PAUSE_S
+    assert len(read_journal(journal).of("wc_polled")) == 8

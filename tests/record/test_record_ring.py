@@ -527,10 +527,13 @@ def test_while_nothing_is_due_it_neither_looks_for_a_core_nor_comes_back_soon(
     writer = Writer(tmp_path / "1.ring")
     journal = tmp_path / "x.journal.jsonl"
     now = 10**9
-    looks = []
-    monkeypatch.setattr(
-        "rocekit.record.collect.SpareProcessors.__bool__", lambda self: looks.append(1) or True
-    )
+    looks: list[bool] = []
+
+    def look(_self: object) -> bool:
+        looks.append(True)
+        return True
+
+    monkeypatch.setattr("rocekit.record.collect.SpareProcessors.__bool__", look)
     monkeypatch.setattr("time.monotonic_ns", lambda: now)
     with JournalWriter(journal) as out:
         rings = Rings([tmp_path], out, result := Recording(journal), None)

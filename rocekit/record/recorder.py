@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit._version import VERSION
 from rocekit.errors import JournalError
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rocekit.journal.rotating import RotatingJournal
     from rocekit.record.collect import Rings
     from rocekit.record.early import Begun
+
+_FIRST: Final = 1
+"""The number of a container's first process."""
 
 
 class ProgramRecorder(JournalRecorder):
@@ -183,6 +186,8 @@ class ProgramRecorder(JournalRecorder):
         """Whether the program has ended, and how; if it is stopped, this process stops, too."""
         if self.result.status is not None or self.result.signal is not None:
             return True
+        if os.getpid() == _FIRST:
+            self._reap_orphans(pid)
         ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if not ended:
             return False
@@ -196,6 +201,20 @@ class ProgramRecorder(JournalRecorder):
         else:
             self.result.status = os.WEXITSTATUS(status)
         return True
+
+    @staticmethod
+    def _reap_orphans(pid: int) -> None:
+        """Forget the other processes that have ended: in a container all become children of the first one.
+
+        Nobody else can, and those that are not forgotten count against the container's limit.
+        """
+        try:
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid == pid:
+                    return
+                os.waitpid(ended.si_pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
 
     @staticmethod
     def _pass_on(pid: int, got: signal.struct_siginfo) -> None:

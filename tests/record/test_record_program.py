@@ -224,3 +224,34 @@ def test_the_counters_of_a_captured_interface_are_in_the_journal(
         assert subprocess.run(words, capture_output=True, timeout=120, check=False).returncode == 9
         found = [(e["interface"], e["captured_to"]) for e in read_journal(journal).of("counters")]
         assert found == [("lo", "x.pcapng")] * (2 if option == "--counters" else 0)
+
+
+ORPHAN = """
+import os, sys, time
+told, tell = os.pipe()
+if not os.fork():
+    if not (orphan := os.fork()):
+        time.sleep(0.2)
+        os._exit(0)
+    os.write(tell, b"%d" % orphan)
+    os._exit(0)
+os.wait()
+orphan = int(os.read(told, 20))
+until = time.monotonic() + 20
+while os.path.exists(f"/proc/{orphan}") and time.monotonic() < until:
+    time.sleep(0.02)
+print("stays" if os.path.exists(f"/proc/{orphan}") else "gone")
+sys.exit(7)
+"""
+"""Its child's child is left behind, and ends."""
+
+
+def test_as_a_container_s_first_process_the_recorder_keeps_no_dead_ones(root: None, tmp_path: Path) -> None:
+    """All whose parents have ended become its children, and count against its limit if they stay."""
+    command = [*recorder(tmp_path / "x", "--quiet"), sys.executable, "-I", "-S", "-c", ORPHAN]
+    first = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if subprocess.run([*first, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no process namespace can be made here")
+    done = subprocess.run([*first, *command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("gone\n", 7), done.stderr
+    assert read_journal(tmp_path / "x").of("recording")[-1]["status"] == 7

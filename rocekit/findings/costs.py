@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.cause_words import repeat_cause
@@ -102,9 +102,9 @@ def main_transfer(stories: Sequence[Story]) -> Transfer | None:
     return worst.transfer
 
 
-def all_frames(stories: Sequence[Story]) -> list[int]:
+def all_frames(stories: Sequence[Story]) -> Iterator[int]:
     """The frames of all stories."""
-    return [frame for story in stories for frame in story.frames]
+    return (frame for story in stories for frame in story.frames)
 
 
 def cost_words(stories: Sequence[Story]) -> str:

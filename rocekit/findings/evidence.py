@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
-from rocekit.track.transfers import ACKED
-from rocekit.wire import NAK_SEQUENCE_ERROR, local_ack_timeout_ns, syndrome_value
+from rocekit.track.transfers import ACKED, EventSurvey
+from rocekit.wire import local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -222,19 +222,18 @@ class Evidence:
         return found
 
     @cached_property
-    def refused(self) -> list[Transfer]:
-        """The transfers that got a NAK."""
-        return [transfer for transfer in self.transfers if transfer.naks]
+    def met(self) -> EventSurvey:
+        """The transfers with events that few have."""
+        survey = EventSurvey()
+        for transfer in self.transfers:
+            if transfer.events:
+                survey.take(transfer)
+        return survey
 
-    @cached_property
+    @property
     def fatal_naks(self) -> list[tuple[Transfer, Event]]:
         """The NAKs that are not "PSN sequence error", with their transfers."""
-        return [
-            (transfer, event)
-            for transfer in self.refused
-            for event in transfer.events
-            if event.kind == "nak" and syndrome_value(event.syndrome or 0) != NAK_SEQUENCE_ERROR
-        ]
+        return self.met.fatal
 
     @cached_property
     def fatal_naks_of(self) -> Mapping[tuple[int, int], list[tuple[Transfer, Event]]]:

@@ -155,7 +155,7 @@ class Rule(NamedTuple):
         *,
         connection: Connection | None = None,
         transfer: Transfer | None = None,
-        frames: Sequence[int] = (),
+        frames: Iterable[int] = (),
         evidence: Mapping[str, Any] | None = None,
         advice: str | None = None,
         severity: str | None = None,
@@ -167,7 +167,7 @@ class Rule(NamedTuple):
             title,
             connection,
             transfer,
-            tuple(dict.fromkeys(f for f in frames if f))[:MAX_LISTED],
+            _listed(frames),
             dict(evidence or {}),
             advice or self.what_to_do,
         )
@@ -183,3 +183,14 @@ class Rule(NamedTuple):
             "confused_with": self.confused_with,
             "what_to_do": self.what_to_do,
         }
+
+
+def _listed(frames: Iterable[int]) -> tuple[int, ...]:
+    """Each frame once, up to ``MAX_LISTED``; of what is behind them, nothing is made."""
+    found: dict[int, None] = {}
+    for frame in frames:
+        if frame:
+            found[frame] = None
+            if len(found) == MAX_LISTED:
+                break
+    return tuple(found)

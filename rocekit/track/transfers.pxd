@@ -1,6 +1,7 @@
 # The types of transfers.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from rocekit.track.events cimport Event
 
 cdef int64_t _NEVER_NS
 
@@ -46,6 +47,16 @@ cdef class Transfer:
 
     cpdef note(self, object event)
     cpdef bint lacks(self, int64_t p)
+
+
+@cython.final
+cdef class EventSurvey:
+    cdef public list copies
+    cdef public bint ignored
+    cdef public list fatal
+
+    @cython.locals(event=Event, has_copies=bint)
+    cpdef take(self, Transfer transfer)
 
 
 @cython.locals(transfer=Transfer)

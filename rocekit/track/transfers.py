@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rocekit.files.frame_names import frame_name
 from rocekit.track.psn_ranges import PsnRanges
+from rocekit.wire import NAK_SEQUENCE_ERROR, syndrome_value
 from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
@@ -251,6 +252,34 @@ class Transfer:
                 frame_name(self.last_frame, several=several),
             ],
         }
+
+
+class EventSurvey:
+    """The transfers with events of rare kinds, looked up once for all rules that ask.
+
+    Attributes:
+        copies: the transfers of which a packet or a response came twice; ignored: whether a requester did not
+        obey a NAK.
+        fatal: the NAKs that are not "PSN sequence error", with their transfers.
+    """
+
+    def __init__(self) -> None:
+        self.copies: list[Transfer] = []
+        self.ignored = False
+        self.fatal: list[tuple[Transfer, Event]] = []
+
+    def take(self, transfer: Transfer) -> None:
+        """Look at the events of one more transfer."""
+        has_copies = False
+        for event in transfer.events:
+            if event.kind == "nak":
+                self.ignored = self.ignored or event.ignored
+                if transfer.naks and syndrome_value(event.syndrome or 0) != NAK_SEQUENCE_ERROR:
+                    self.fatal.append((transfer, event))
+            elif event.kind in ("duplicate", "response_repeat"):
+                has_copies = True
+        if has_copies:
+            self.copies.append(transfer)
 
 
 def begun(

@@ -27,8 +27,8 @@ _Copies = list["tuple[Event, Transfer | None]"]
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     found: dict[int, tuple[Connection, _Copies]] = {}
-    for transfer in evidence.transfers:
-        for event in _duplicates(transfer) if transfer.events else ():
+    for transfer in evidence.met.copies:
+        for event in _duplicates(transfer):
             found.setdefault(transfer.connection.id, (transfer.connection, []))[1].append((event, transfer))
     for stories in evidence.stories_of(RULE.name):
         for story in stories:

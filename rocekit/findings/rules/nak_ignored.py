@@ -46,7 +46,7 @@ class _Ignored(NamedTuple):
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
-        if connection.naks:
+        if connection.naks and (evidence.met.ignored or connection.stray_events):
             for side in (0, 1):
                 ignored, obeyed = _of_direction(evidence, connection, side)
                 if ignored:

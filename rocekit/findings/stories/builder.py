@@ -162,9 +162,8 @@ class StoryBuilder:
         """Responses that were overtaken: a story for themselves, because most draw no go-back."""
         holes = self.response_holes[-_RECENT_HOLES:]
         hole = next((h for h in reversed(holes) if h.psn <= event.psn <= h.last_psn), None)
-        story = Story(
-            self.connection, self.side, event.psn, rule=REORDERING, hole=hole, late=[event], of_response=True
-        )
+        story = Story(self.connection, self.side, event.psn, REORDERING)
+        story.hole, story.late, story.of_response = hole, [event], True
         story.add_transfers([transfer])
         self.late_responses.append(story)
 
@@ -195,7 +194,8 @@ class StoryBuilder:
     def _add_repeat(self, run: GoBack) -> None:
         story = self._last()
         if story is not None and _is_copy_in_wait(story, run, self.stories):
-            copy = Story(self.connection, self.side, run.first_psn, rule=DUPLICATE, go_backs=[run])
+            copy = Story(self.connection, self.side, run.first_psn, DUPLICATE)
+            copy.go_backs.append(run)
             copy.add_transfers(run.transfers)
             self.stories.insert(-1, copy)  # the requester still waits: its story stays the last one
             return

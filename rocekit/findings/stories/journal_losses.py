@@ -44,12 +44,9 @@ def find_journal_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
             wait = None if posted_ns is None else transfer.first_ns - max(posted_ns, busy_ns)
             on_time = wait is not None and early * timeout_ns <= wait <= late * timeout_ns + _SLACK_NS
             if wait is not None and on_time and (number, side, transfer.id) not in known_transfers:
-                found.append(
-                        Story(
-                            connection, side, transfer.first_psn, transfers=[transfer], rule=TAIL_LOSS,
-                            unseen=_wait(transfer, wait),
-                        )
-                    )  # fmt: skip
+                story = Story(connection, side, transfer.first_psn, TAIL_LOSS)
+                story.transfers, story.unseen = [transfer], _wait(transfer, wait)
+                found.append(story)
             busy_ns = max(busy_ns, transfer.last_ns, transfer.acked_ns or 0)
     return found
 

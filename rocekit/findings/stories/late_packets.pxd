@@ -11,6 +11,10 @@ from rocekit.track.transfers cimport Transfer
 cpdef list join_late_packets(object evidence, list stories)
 
 
+@cython.locals(story=Story)
+cpdef bint _may_reorder(list stories)
+
+
 cpdef tuple _direction(Story story)
 
 

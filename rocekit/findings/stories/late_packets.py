@@ -73,6 +73,8 @@ def find_reordering(stories: list[Story]) -> None:
     A responder sends a NAK for a packet that comes too early although nothing is lost, and the requester then
     repeats packets that are still on their way. Not so where it took others out of order without a NAK.
     """
+    if not _may_reorder(stories):
+        return
     takes = _takes_disorder(stories)
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
@@ -96,6 +98,14 @@ def find_reordering(stories: list[Story]) -> None:
             story.rule, story.certain = REORDERING, False
         elif late[way] and story.naks:
             story.certain = False
+
+
+def _may_reorder(stories: list[Story]) -> bool:
+    """Whether a packet came out of order, or a response may have: where none did, no loss is doubted."""
+    for story in stories:  # noqa: SIM110 - a generator takes longer
+        if story.rule in (REORDERING, IMPLIED_NAK) or story.of_response:
+            return True
+    return False
 
 
 def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:

@@ -6,7 +6,6 @@ too call the methods; the properties give the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ class GoBack:
         return self.opener.after_ack
 
 
-@dataclass(eq=False)
 class Story:
     """What one cause did to one direction of a connection.
 
@@ -91,33 +89,29 @@ class Story:
         unseen: the wait before a transfer whose first transmission is not in the capture.
     """
 
-    connection: Connection
-    side: int
-    psn: int
-    naks: list[Event] = field(default_factory=list)
-    rnrs: list[Event] = field(default_factory=list)
-    go_backs: list[GoBack] = field(default_factory=list)
-    hole: Event | None = None
-    late: list[Event] = field(default_factory=list)
-    transfers: list[Transfer] = field(default_factory=list)
-    rule: str = ""
-    certain: bool = True
-    naks_lacking: bool = False
-    gappy: bool = False
-    early: bool = False
-    or_overtaken: bool = False
-    lost: int = 1
-    bad_frames: list[int] = field(default_factory=list)
-    gave_up: bool = False
-    passed: bool = False
-    unseen: Event | None = None
-    received: bool | None = None
-    paused: tuple[int, int] | None = None
-    added_ns: int = 0
-    cost_ns: int = 0
-    places: list[LossPlace] | None = None
-    of_response: bool = False
-    copies: list[LostCopy] | None = None
+    def __init__(self, connection: Connection, side: int, psn: int, rule: str = "") -> None:
+        self.connection = connection
+        self.side = side
+        self.psn = psn
+        self.naks: list[Event] = []
+        self.rnrs: list[Event] = []
+        self.go_backs: list[GoBack] = []
+        self.hole: Event | None = None
+        self.late: list[Event] = []
+        self.transfers: list[Transfer] = []
+        self.rule = rule
+        self.certain = True
+        self.naks_lacking = self.gappy = self.early = self.or_overtaken = False
+        self.lost = 1
+        self.bad_frames: list[int] = []
+        self.gave_up = self.passed = False
+        self.unseen: Event | None = None
+        self.received: bool | None = None
+        self.paused: tuple[int, int] | None = None
+        self.added_ns = self.cost_ns = 0
+        self.places: list[LossPlace] | None = None
+        self.of_response = False
+        self.copies: list[LostCopy] | None = None
 
     @property
     def time_ns(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocekit.record.start import alive
+from rocekit.record.start import alive, pid_namespace
 
 
 @dataclass(slots=True)
@@ -56,14 +56,6 @@ class Process:
         if found is None:
             return (None, None) if self.parent is None else self.parent.addresses(handle)
         return found
-
-
-def pid_namespace() -> int:
-    """The PID namespace of this process, 0 if the kernel has none."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
 
 
 def running_with(variable: str) -> list[int]:

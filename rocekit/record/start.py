@@ -77,18 +77,21 @@ def _memory() -> str:
 
 def _folder(base: str, prefix: str) -> str:
     """A new folder for ring files, of this user alone; leftovers of dead recorders are removed."""
+    # In a container that shares this memory, a number says nothing of a recorder outside.
+    here = pid_namespace() if _proc_is_ours() else 0
     for name in os.listdir(base):  # noqa: PTH208
         if not name.startswith(prefix):
             continue
         old = os.path.join(base, name)  # noqa: PTH118
         try:
-            pid = int(name.removeprefix(prefix).split("-")[0])
-            if os.stat(old).st_uid == os.geteuid() and not alive(pid):  # noqa: PTH116
+            pid, namespace, _ = map(int, name.removeprefix(prefix).split("-"))
+            if here and namespace == here and os.stat(old).st_uid == os.geteuid() and not alive(pid):  # noqa: PTH116
                 remove_folder(old)
         except (OSError, ValueError):
             continue
     while True:
-        folder = os.path.join(base, f"{prefix}{os.getpid()}-{os.urandom(6).hex()}")  # noqa: PTH118
+        dice = int.from_bytes(os.urandom(6), "big")
+        folder = os.path.join(base, f"{prefix}{os.getpid()}-{here}-{dice}")  # noqa: PTH118
         try:
             os.mkdir(folder, 0o700)  # noqa: PTH102
             break
@@ -110,6 +113,22 @@ def remove_folder(folder: Path | str) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def pid_namespace() -> int:
+    """The PID namespace of this process, 0 if the kernel has none."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+    except OSError:
+        return 0
+
+
+def _proc_is_ours() -> bool:
+    """Whether /proc has the numbers that processes have here."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
 
 
 def alive(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from recorded import record, recorder, run
 from rocekit.journal import read_journal
 from rocekit.record import ProgramRecorder
 from rocekit.record.build import compiler, interposer
+from rocekit.record.start import _folder, pid_namespace
 
 
 def test_output_input_and_status_are_the_program_s(tmp_path: Path) -> None:
@@ -255,3 +257,28 @@ def test_as_a_container_s_first_process_the_recorder_keeps_no_dead_ones(root: No
     done = subprocess.run([*first, *command], capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout, done.returncode) == ("gone\n", 7), done.stderr
     assert read_journal(tmp_path / "x").of("recording")[-1]["status"] == 7
+
+
+def test_the_rings_of_a_recorder_in_another_container_are_left_alone(tmp_path: Path) -> None:
+    """Containers may share /dev/shm; who runs is known only of those whose numbers are the same."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    here = pid_namespace()
+    names = {f"x-{dead.pid}-{here}-5": False, f"x-{dead.pid}-{here + 1}-5": True}
+    names |= {f"x-{os.getpid()}-{here}-5": True, f"x-{dead.pid}-5": True}
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.0.ring").touch()
+    made = Path(_folder(str(tmp_path), "x-"))
+    assert {name: (tmp_path / name / "1.0.ring").exists() for name in names} == names
+    assert made.name.startswith(f"x-{os.getpid()}-{here}-")
+    made.rmdir()
+
+
+def test_a_recorder_in_a_container_takes_no_rings_from_one_outside(root: None, tmp_path: Path) -> None:
+    first = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if subprocess.run([*first, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no process namespace can be made here")
+    inside = f"{shlex.join([*first, *recorder(tmp_path / 'inner', '--quiet'), 'true'])}"
+    ran = record(tmp_path / "outer", ["sh", "-c", f"{inside} && cd $ROCEKIT_RECORD_FOLDER"], "--quiet")
+    assert ran.returncode == 0, ran.stderr

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.packets.rows import Rows
 from rocekit.track.events import Event
 from rocekit.track.ledger import Sink
-from rocekit.track.transfers import SENT, Transfer
+from rocekit.track.transfers import SENT, Transfer, begun
 from rocekit.wire import IMMDT, OPCODES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REMEMBERED: Final = 4096
 _QPN_BITS: Final = 24
 _NO_QPN: Final = (1 << _QPN_BITS) - 1
 _END_BITS: Final = 64
-_IMMEDIATE: Final = frozenset(v for v, o in OPCODES.items() if IMMDT in o.headers)
+_HAS_IMMEDIATE: Final = tuple(v in OPCODES and IMMDT in OPCODES[v].headers for v in range(256))
 
 
 class Datagrams:
@@ -46,17 +46,18 @@ class Datagrams:
         self._seen: dict[tuple[int, int], tuple[Transfer, int]] = {}
         self._order: deque[tuple[int, int]] = deque()
 
-    @staticmethod
-    def _plain_key(r: Rows, i: int) -> tuple[int, int]:
-        sender: int | None = r.src_qpn[i]
+    def _plain_key(self, r: Rows, i: int) -> tuple[int, int]:
+        sender = r.src_qpn[i]
         if sender is None:  # the packet is cut before its DETH
             sender = _NO_QPN
         return r.src[i] << _QPN_BITS | sender, r.dst[i] << _QPN_BITS | r.dest_qpn[i]
 
     def _key(self, r: Rows, i: int) -> tuple[int, int]:
-        source, destination = self._plain_key(r, i)
-        scope = r.around(i).scope << _END_BITS
-        return source + scope, destination + scope
+        plain = self._plain_key(r, i)
+        scope = r.around(i).scope
+        if not scope:
+            return plain
+        return plain[0] + (scope << _END_BITS), plain[1] + (scope << _END_BITS)
 
     def _meet(self, r: Rows, i: int, key: tuple[int, int]) -> tuple[Connection, int]:
         """The connection of the first packet that goes this way in its scope, and the side that sent it.
@@ -108,11 +109,9 @@ class Datagrams:
             copy.sent_psn, copy.copied = psn, int(ip_id != 0)
             before.note(copy)
             return connection
-        transfer = Transfer(
-            self._sink.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,
-            bytes=length, packets=1, status=SENT, request_end_ns=time_ns, ended=True,
-        )  # fmt: skip
-        if r.opcode[i] in _IMMEDIATE:
+        transfer = begun(self._sink.next_id(), connection, side, "SEND", psn, time_ns, frame)
+        transfer.bytes, transfer.packets, transfer.status, transfer.ended = length, 1, SENT, True
+        if _HAS_IMMEDIATE[r.opcode[i]]:
             transfer.with_immediate, transfer.immediate = True, r.immediate[i]
         self._seen[identity] = transfer, ip_id
         self._order.append(identity)

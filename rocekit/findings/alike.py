@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: So many alike findings are printed one by one; more become one.
 FEW: Final = 4
+#: The same of findings without a connection: each names hosts or messages of its own.
+FEW_OF_NONE: Final = 20
 _VARIED: Final = re.compile(r"0x[0-9a-f]+|[\d,]+(?:\.\d+)? (?:ns|µs|ms|s)\b")
 _PROBABLY: Final = "probably"
 #: So many pairs of hosts are named.
@@ -22,7 +24,7 @@ _PAIRS: Final = 2
 
 
 class AlikeFindings(NamedTuple):
-    """Findings of one rule, severity and advice, each on a connection.
+    """Findings of one rule, severity and advice, each on a connection, or all on none.
 
     Attributes:
         findings: in their order; worst: the one that cost most time, or else the most packets sent again.
@@ -39,8 +41,14 @@ class AlikeFindings(NamedTuple):
         )
 
     def title(self) -> str:
-        """``on 412 connections between 10.9.0.1 and 10.9.0.2: 1,803 packets sent again, …``."""
+        """``on 412 connections between 10.9.0.1 and 10.9.0.2: 1,803 packets sent again, …``, or
+        ``412 times; one of them: …`` where they are on no connection.
+        """
         connections = self.connections
+        if not connections:
+            costs = _costs(self.findings)
+            often = f"{len(self.findings):,} times{f': {costs}' if costs else ''}"
+            return f"{often}; one of them: {self.worst.title}"
         where = f"on {plural(len(connections), 'connection')} {_hosts(connections)}"
         likely = {f.connection.id for f in self.findings if f.connection is not None and _PROBABLY in f.title}
         if likely:
@@ -50,24 +58,27 @@ class AlikeFindings(NamedTuple):
 
 
 def gathered(findings: Sequence[Finding]) -> list[Finding | AlikeFindings]:
-    """The findings; more than ``FEW`` alike ones as one, where the first of them stood."""
-    kinds: dict[tuple[str, str, str], list[Finding]] = {}
+    """The findings; more than ``FEW`` alike ones as one, where the first of them stood.
+
+    Alike are those of one rule, severity and advice, in which durations and QPNs may differ.
+    """
+    advice: dict[str, str] = {}  # a flood has the same words again and again
+    kinds: dict[tuple[str, str, str, bool], list[Finding]] = {}
+    of = []
     for f in findings:
-        if f.connection is not None:
-            kinds.setdefault(_kind(f), []).append(f)
+        words = advice.get(f.advice)
+        if words is None:
+            words = advice[f.advice] = _VARIED.sub("…", f.advice)
+        alike = kinds.setdefault((f.rule, f.severity, words, f.connection is None), [])
+        alike.append(f)
+        of.append(alike)
     found: list[Finding | AlikeFindings] = []
-    for f in findings:
-        alike = [f] if f.connection is None else kinds[_kind(f)]
-        if len(alike) <= FEW:
+    for f, alike in zip(findings, of, strict=True):
+        if len(alike) <= (FEW_OF_NONE if f.connection is None else FEW):
             found.append(f)
         elif f is alike[0]:
             found.append(AlikeFindings(tuple(alike), max(alike, key=_weight)))
     return found
-
-
-def _kind(f: Finding) -> tuple[str, str, str]:
-    """What alike findings share; the durations and QPNs in their advice may differ."""
-    return f.rule, f.severity, _VARIED.sub("…", f.advice)
 
 
 def _number(f: Finding, name: str) -> int:

@@ -49,10 +49,10 @@ def _alike(alike: AlikeFindings, style: Style, *, several: bool) -> list[str]:
     f = alike.worst
     ids = [str(c.id) for c in alike.connections]
     more = f" … ({len(ids):,} connections)" if len(ids) > _LISTED else ""
+    where = [f"          connections {', '.join(ids[:_LISTED])}{more}", f"          worst: {f.title}"]
     return [
         f"  {style(f.severity.ljust(7), f.severity)} {style(f.rule, 'title')} {alike.title()}",
-        f"          connections {', '.join(ids[:_LISTED])}{more}",
-        f"          worst: {f.title}",
+        *(where if ids else ()),
         *_place(f, several),
         *_advice(f),
     ]

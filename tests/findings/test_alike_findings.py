@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from alike import analyzed, losses, many_connections
-from talk import Talk
+from capture_bytes import Frame, pcap
+from talk import START_NS, Talk
 
-from rocekit.analysis import Analysis
-from rocekit.findings.alike import FEW, AlikeFindings, gathered
+from rocekit.analysis import Analysis, analyze
+from rocekit.findings.alike import FEW, FEW_OF_NONE, AlikeFindings, gathered
 from rocekit.report.text import summary
+from rocekit.wire.build import build_frame, build_mad
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +71,33 @@ def test_another_place_of_the_loss_is_another_finding() -> None:
     t.ack(9)
     found = gathered([f for f in analyzed(t).findings if f.rule == "loss"])
     assert sorted(len(f.findings) if isinstance(f, AlikeFindings) else 1 for f in found) == [1, 9]
+
+
+def test_findings_of_no_connection_are_one_where_they_are_many(tmp_path: Path) -> None:
+    """A host that asks without end: each REQ is a finding, and of no connection."""
+
+    def asked(count: int) -> Analysis:
+        frames = [
+            Frame(
+                build_frame(
+                    "UD_SEND_ONLY", src="10.9.0.1", dst="10.9.0.2", dest_qpn=1, psn=n,
+                    payload=build_mad("REQ", n, local_comm_id=n + 1, local_qpn=n + 2),
+                ),
+                START_NS + n * 1_000_000,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        frames.append(
+            Frame(build_frame("RC_SEND_ONLY", src="10.9.0.1", dst="10.9.0.3", dest_qpn=7), START_NS + 10**10)
+        )
+        path = tmp_path / "asked.pcap"
+        path.write_bytes(pcap(frames, unit="ns"))
+        return analyze(path)
+
+    few, many = asked(FEW_OF_NONE), asked(FEW_OF_NONE + 1)
+    assert not any(isinstance(f, AlikeFindings) for f in gathered(few.findings))
+    told = summary(many)
+    assert (
+        f"cm-unanswered {FEW_OF_NONE + 1} times; one of them: 10.9.0.2 did not answer 10.9.0.1's REQ" in told
+    )
+    assert summary(many, transfers=None).count("did not answer") == FEW_OF_NONE + 1

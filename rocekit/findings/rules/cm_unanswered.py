@@ -51,12 +51,14 @@ def _unheard(exchange: Exchange) -> list[CmRecord]:
 
 def _answers(exchange: Exchange) -> list[CmRecord]:
     """The server's answers to the REQ."""
+    if len(exchange.records) == 1:  # the REQ
+        return []
     return [r for r in exchange.records if r.message in _ANSWERS and not exchange.is_client(r)]
 
 
 def _got_reply(exchange: Exchange) -> bool:
     """Whether the client's own messages prove that it got a REP, though the capture may not have it."""
-    return any(
+    return len(exchange.records) > 1 and any(
         r.message in _AFTER_REP or r.cm.number("message_rejected") == 1
         for r in exchange.records
         if exchange.is_client(r)
@@ -65,14 +67,15 @@ def _got_reply(exchange: Exchange) -> bool:
 
 def _end_ns(evidence: Evidence, exchange: Exchange) -> int:
     """Until when an answer could have come: the REJ that ends the exchange, else the capture's end."""
-    return min((r.time_ns for r in exchange.sent("REJ")), default=evidence.last_ns)
+    rejected = exchange.sent("REJ") if len(exchange.records) > 1 else ()
+    return min([r.time_ns for r in rejected], default=evidence.last_ns)
 
 
 def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
     """The transmissions of a REQ that got no answer; empty if it got one, or could still get it."""
-    requests = exchange.sent("REQ")
     if _answers(exchange) or _got_reply(exchange):
         return []
+    requests = exchange.sent("REQ")
     silence = _end_ns(evidence, exchange) - requests[-1].time_ns
     return requests if len(requests) > 1 or silence > exchange.response_timeout_ns("REQ") > 0 else []
 
@@ -108,8 +111,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
-    requests, answers = exchange.sent("REQ"), _answers(exchange)
-    lone = not answers and bool(_lone_request(evidence, exchange))
+    answers = _answers(exchange)
+    lone = [] if answers else _lone_request(evidence, exchange)
+    requests = lone or exchange.sent("REQ")
     if not lone and not (answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns):
         return
     first, last = requests[0], requests[-1]

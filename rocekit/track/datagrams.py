@@ -47,7 +47,7 @@ class Datagrams:
         self._order: deque[tuple[int, int]] = deque()
 
     def _plain_key(self, r: Rows, i: int) -> tuple[int, int]:
-        sender = r.src_qpn[i]
+        sender: int | None = r.src_qpn[i]
         if sender is None:  # the packet is cut before its DETH
             sender = _NO_QPN
         return r.src[i] << _QPN_BITS | sender, r.dst[i] << _QPN_BITS | r.dest_qpn[i]

@@ -19,6 +19,7 @@ from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
 from rocekit.record.ring import LossCounts, RingFile, records
 from rocekit.record.selection import ALL, RecordFilter
+from rocekit.record.start import changed_ns
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -163,9 +164,8 @@ class Rings:
             self._log_lost(lines, {"others": holes}, self._last_ns)
 
     def _find(self) -> None:
-        """Open the files of new processes."""
-        # This is done a hundred times a second.
-        changed = [os.stat(folder).st_mtime_ns for folder in self._folders]  # noqa: PTH116
+        """Open the files of new processes; done a hundred times a second."""
+        changed = [changed_ns(folder) for folder in self._folders]
         if changed != self._looked:
             # A file that is not complete yet is looked at again.
             self._looked = changed if self._look() else []

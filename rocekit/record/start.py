@@ -93,14 +93,29 @@ def _folder(base: str, prefix: str) -> str:
         dice = int.from_bytes(os.urandom(6), "big")
         folder = os.path.join(base, f"{prefix}{os.getpid()}-{here}-{dice}")  # noqa: PTH118
         try:
-            os.mkdir(folder, 0o700)  # noqa: PTH102
-            break
+            _make_folder(folder)
+            return folder
         except FileExistsError:
             continue
+
+
+def _make_folder(folder: str) -> None:
+    os.mkdir(folder, 0o700)  # noqa: PTH102
     if os.geteuid() == 0:
         # A program that starts as root may be another user when it opens a device.
         os.chmod(folder, 0o1733)  # noqa: PTH101
-    return folder
+
+
+def changed_ns(folder: Path | str) -> int:
+    """When a folder for ring files last changed. If somebody removed it, it is made again.
+
+    Cleaners of temporary files do that. Rings that are in use stay mapped, and new processes need the folder.
+    """
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116
+    except FileNotFoundError:
+        _make_folder(os.fspath(folder))
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116
 
 
 def remove_folder(folder: Path | str) -> None:

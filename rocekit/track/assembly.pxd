@@ -11,6 +11,7 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t HALF
 cdef int64_t MASK
 cdef tuple OPERATION
 cdef tuple STARTS

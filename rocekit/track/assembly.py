@@ -16,7 +16,7 @@ from rocekit.track.gaps.msn_count import MsnCount
 from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
 from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
 from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
-from rocekit.wire.psn import MASK
+from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -370,8 +370,17 @@ class Assembly:
         mtu = mtu_of_part(read, (r.remote_va[i], r.dma_length[i]), p - asked) if r.rkey[i] == key else 0
         if mtu:
             self.connection.observe_mtu(mtu, r.frame[i])
-            self.size_read(wire.psns_of(open_read.length or 0, mtu))
+            self._size_by_mtu(open_read, mtu)
         return mtu > 0
+
+    def _size_by_mtu(self, open_read: Transfer, mtu: int) -> None:
+        """The open READ takes as many PSNs as the path MTU says, unless no message takes so many.
+
+        More than half of the PSNs cannot be told from earlier ones (9.7.2): then one of the numbers is wrong.
+        """
+        span = wire.psns_of(open_read.length or 0, mtu)
+        if span <= HALF:
+            self.size_read(span)
 
     def _asked_before(self, p: int) -> list[int]:
         """The PSNs below ``p`` of READs, atomics and so on that are kept, the last first."""
@@ -421,4 +430,4 @@ class Assembly:
             mtu = r.payload_length[i]
         if mtu:
             self.connection.observe_mtu(mtu, r.frame[i])
-            self.size_read(wire.psns_of(open_read.length or 0, mtu))
+            self._size_by_mtu(open_read, mtu)

@@ -59,6 +59,24 @@ def test_a_journal_whose_recorder_was_killed_says_that_it_has_no_end(program: Pa
     assert not any(qp.is_whole for qp in programs.qps)
 
 
+def test_a_recording_goes_on_where_a_cleaner_removes_its_rings(program: Path, tmp_path: Path) -> None:
+    """Programs that run keep their memory; those that start later find a new folder."""
+    path = tmp_path / "cleaned.journal.jsonl"
+    twice = f"{program} paced 2000 1; {program} paced 100 1"
+    with subprocess.Popen([*recorder(path), "sh", "-c", twice]) as process:
+        while not path.exists() or '"wr_posted"' not in path.read_text():
+            assert process.poll() is None
+        bases = (Path("/dev/shm"), tmp_path)
+        folders = [f for base in bases for f in base.glob(f"*rocekit-record-{process.pid}-*")]
+        assert folders
+        for folder in folders:
+            shutil.rmtree(folder)
+    assert process.returncode == 0
+    programs = read_programs(read_journal(path))
+    assert len(programs.work_requests) > 2_050  # of the first at most 2,000: some of both
+    assert not any(f.exists() for f in folders)
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_what_a_journal_without_its_end_does_not_have_may_have_happened(tmp_path: Path, ends: bool) -> None:
     capture = tmp_path / "x.pcap"

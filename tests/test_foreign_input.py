@@ -209,6 +209,7 @@ def test_impossible_values_of_a_drill_are_refused_when_it_is_read(text: str, exp
         ("fill: {at: 65530, bytes: 64}", "64 bytes at 65530 are not in main"),
         ("post: {op: SEND, wr_id: 0 - 1}", "wr_id is no number of 64 bits"),
         ("post: {op: RDMA_WRITE, length: 1, rkey: 4294967296}", "rkey is no number of 32 bits"),
+        ("recv: {length: 64, count: 4294967296}", "count is no number of 16 bits"),
         ("post: {op: SEND, region: other, length: 5}", "no region 'other'"),
         ("send: {op: RC_RDMA_WRITE_ONLY, dma_length: 0 - 1}", "dma_length takes values under"),
     ],

@@ -201,9 +201,11 @@ class Drill:
     text: str = ""
 
 
-#: How many bits the numbers of a work request have; the others have 64.
+#: How many bits the numbers of a work request have; the others have 64. No queue has more receives than
+#: ``count`` can say.
 NUMBER_BITS: Final = MappingProxyType(
     {"rkey": 32, "invalidate_rkey": 32, "imm": 32, "qkey": 32, "qpn": 24, "length": 32, "flush_length": 32}
+    | {"count": 16}
 )
 
 

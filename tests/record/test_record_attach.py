@@ -190,7 +190,10 @@ def test_the_program_s_end_ends_the_recording(running: Running, tmp_path: Path) 
     running.go_on()
     results = running.end()
     journal = recorder.ended()
-    assert [event["state"] for event in journal.of("recording")] == ["attached", "began", "ended"]
+    states = [event["state"] for event in journal.of("recording")]
+    # The program's library may say that it began before the command says that it attached.
+    assert sorted(states[:2]) == ["attached", "began"]
+    assert states[2:] == ["ended"]
     for first, (count, _, _) in zip((1_000_000, 2_000_000), results, strict=True):
         assert posted(journal, first)[-1] == first + count - 1
 

@@ -105,9 +105,10 @@ def loaded_at_start(tmp_path: Path, *options: str) -> set[str]:
     """The modules that are loaded when the program starts."""
     code = (
         "import os, sys; sys.argv = ['rocekit', 'record', *sys.argv[1:]]\n"
+        "own = set(sys.modules)\n"  # Python's: some ways of installing load more of it
         "real = os.posix_spawn\n"
         "def spawn(*given, **more):\n"
-        "    print('LOADED', *sys.modules, file=sys.stderr)\n"
+        "    print('LOADED', *(set(sys.modules) - own), file=sys.stderr)\n"
         "    return real(*given, **more)\n"
         "os.posix_spawn = spawn\n"
         "from rocekit.cli import main; main()"

@@ -41,14 +41,13 @@ class AlikeFindings(NamedTuple):
         )
 
     def title(self) -> str:
-        """``on 412 connections between 10.9.0.1 and 10.9.0.2: 1,803 packets sent again, …``, or
-        ``412 times; one of them: …`` where they are on no connection.
+        """``on 412 connections between 10.9.0.1 and 10.9.0.2: 1,803 packets sent again, …``, or ``412 times``
+        where they are on no connection.
         """
         connections = self.connections
         if not connections:
             costs = _costs(self.findings)
-            often = f"{len(self.findings):,} times{f': {costs}' if costs else ''}"
-            return f"{often}; one of them: {self.worst.title}"
+            return f"{len(self.findings):,} times{f': {costs}' if costs else ''}"
         where = f"on {plural(len(connections), 'connection')} {_hosts(connections)}"
         likely = {f.connection.id for f in self.findings if f.connection is not None and _PROBABLY in f.title}
         if likely:

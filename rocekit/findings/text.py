@@ -49,10 +49,11 @@ def _alike(alike: AlikeFindings, style: Style, *, several: bool) -> list[str]:
     f = alike.worst
     ids = [str(c.id) for c in alike.connections]
     more = f" … ({len(ids):,} connections)" if len(ids) > _LISTED else ""
-    where = [f"          connections {', '.join(ids[:_LISTED])}{more}", f"          worst: {f.title}"]
+    where = [f"          connections {', '.join(ids[:_LISTED])}{more}"] if ids else []
     return [
         f"  {style(f.severity.ljust(7), f.severity)} {style(f.rule, 'title')} {alike.title()}",
-        *(where if ids else ()),
+        *where,
+        f"          {'worst' if ids else 'one of them'}: {f.title}",
         *_place(f, several),
         *_advice(f),
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
@@ -110,12 +111,20 @@ def changed_ns(folder: Path | str) -> int:
     """When a folder for ring files last changed. If somebody removed it, it is made again.
 
     Cleaners of temporary files do that. Rings that are in use stay mapped, and new processes need the folder.
+
+    Raises:
+        JournalError: something else stands there now, or another user's folder, whose rings would be read.
     """
     try:
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116
+        found = os.lstat(folder)
     except FileNotFoundError:
         _make_folder(os.fspath(folder))
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116
+        found = os.lstat(folder)
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+        from rocekit.errors import JournalError
+
+        raise JournalError(f"{os.fspath(folder)} was replaced by somebody: recording ends")
+    return found.st_mtime_ns
 
 
 def remove_folder(folder: Path | str) -> None:

@@ -82,6 +82,8 @@ def _drawn(make: Callable[[], Picture | None]) -> str:
 def _finding_line(f: Finding | AlikeFindings) -> str:
     worst = f.worst if isinstance(f, AlikeFindings) else f
     title = f.title() if isinstance(f, AlikeFindings) else f.title
+    if worst.connection is None and worst is not f:
+        title += f"; one of them: {worst.title}"
     advice = f"<br><span class=dim>→ {escape(worst.advice)}</span>" if worst.advice else ""
     return f"<p>{badge(worst.severity)} <b>{escape(worst.rule)}</b> {escape(title)}{advice}</p>"
 

@@ -20,6 +20,7 @@ from places import PCAPS
 from recorded import record, recorder, run, sends
 
 import rocekit
+from rocekit.errors import JournalError
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.journal.gaps import gaps_in
 from rocekit.journal.redaction import Redaction
@@ -27,6 +28,7 @@ from rocekit.journal.work_requests import read_programs
 from rocekit.record import ring
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process
+from rocekit.record.start import changed_ns
 from rocekit.report.collector import Collector
 from rocekit.report.document import document
 from rocekit.report.lane_columns import build_lanes
@@ -57,6 +59,18 @@ def test_a_journal_whose_recorder_was_killed_says_that_it_has_no_end(program: Pa
     assert str(cut.pid) in children
     assert "has no end: its recorder was killed or still runs" in str(cut)
     assert not any(qp.is_whole for qp in programs.qps)
+
+
+def test_rings_that_somebody_else_put_there_are_not_read(tmp_path: Path) -> None:
+    """The folder's name is no secret, and after a cleaner anybody may take it in a folder that all share."""
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    assert changed_ns(folder) == folder.stat().st_mtime_ns
+    folder.rmdir()
+    (tmp_path / "theirs").mkdir()
+    folder.symlink_to(tmp_path / "theirs")
+    with pytest.raises(JournalError, match="was replaced by somebody"):
+        changed_ns(folder)
 
 
 def test_a_recording_goes_on_where_a_cleaner_removes_its_rings(program: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class Page {
     return element("li", { class: "finding " + f.severity, id: `finding-${k}` },
       element("div", { class: "head" }, element("span", { class: "severity" }, f.severity), element("span", { class: "rule" }, f.rule),
         cost.length ? element("ul", { class: "cost", "aria-label": "Cost" }, ...cost) : null, element("span", { class: "grow" }), ...links),
-      f.all === null ? null : element("p", { class: "title" }, `${f.rule} ${f.all}; the worst:`),
+      f.all === null ? null : element("p", { class: "title" }, `${f.rule} ${f.all}; ${f.connection === null ? "one of them" : "the worst"}:`),
       element("p", { class: "title" }, f.title),
       this.alikeList(alike),
       this.advice(f),

@@ -48,6 +48,7 @@ MODULES: Final = (
     "track.lane.clean_lane",
     "track.bulk",
     "track.pairs.waiting",
+    "track.pairs.source_ports",
     "track.datagrams",
     "track.lobby",
     "track.pairing",

@@ -49,10 +49,13 @@ class RowsBy:
         self._order = np.argsort(column, kind="stable")
         self._values = column[self._order]
 
-    def rows(self, value: int) -> NDArray[np.int64]:
-        """The rows with this value, in order."""
-        low, high = np.searchsorted(self._values, value), np.searchsorted(self._values, value, side="right")
-        return self._order[low:high]
+    def rows(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows with one of these values, in order; no value is twice among them."""
+        low, high = (np.searchsorted(self._values, values, side=side) for side in ("left", "right"))
+        counts = high - low
+        before = np.cumsum(counts) - counts
+        places = np.arange(counts.sum()) + np.repeat(low - before, counts)
+        return np.sort(self._order[places])
 
 
 class HostPairs:
@@ -101,7 +104,7 @@ class HostPairs:
         """The turnarounds of some connections; ``a`` and ``b`` are swapped for those in ``flipped``."""
         if not len(self.turns.pair):
             return self.turns
-        chosen = self.turns.where(np.sort(np.concatenate([self._turns_by_pair.rows(n) for n in members])))
+        chosen = self.turns.where(self._turns_by_pair.rows(np.array(members, np.int64)))
         turned = np.isin(chosen.pair, [n for n in members if n in flipped])
         return Turns(
             chosen.pair,

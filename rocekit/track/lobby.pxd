@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
+from rocekit.track.pairs.source_ports cimport fit
 from rocekit.track.pairs.waiting cimport Flow, faces, merged, place_of
 from rocekit.track.progress cimport Progress
 
@@ -64,6 +65,9 @@ cdef class Lobby:
 
     @cython.locals(f=Flow, count=int64_t, groups=list, places=list, alike=list)
     cpdef list requesters(self, Flow responder, int64_t psn)
+
+    @cython.locals(own=int64_t, port=int64_t, f=Flow, derived=list)
+    cpdef list _by_source_port(self, list alike, Flow responder, int64_t count)
 
     @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
     cpdef Flow partner(self, Flow responder, Rows r, Py_ssize_t i)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
+from rocekit.track.pairs.source_ports import fit
 from rocekit.track.pairs.waiting import NONE_HELD, Flow, Waiting, faces, merged, place_of
 from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import MASK
@@ -386,7 +387,8 @@ class Lobby:
         Hosts that derive ports from their own QPNs give equal ports to QPs of the same number, which need
         not be a pair: where both hosts have such QPs, equal ports decide nothing.
         """
-        derived = [f for f in alike if source_ports.fit(responder.qpn, f.sport, f.qpn, responder.sport)]
+        own, port = responder.qpn, responder.sport
+        derived = [f for f in alike if fit(own, f.sport, f.qpn, port)]
         self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(count)
         if derived:
             return derived

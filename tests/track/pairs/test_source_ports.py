@@ -69,3 +69,14 @@ def test_equal_ports_without_a_rule_are_only_probable() -> None:
 def test_crossed_qpns_with_ports_of_an_unknown_rule_stay_open() -> None:
     told = in_step([(0x11, 0x12), (0x12, 0x11)], lambda own, other: 50000 + own).track()
     assert {c.paired_by for c in told.tracker.connections} == {None}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fit_is_what_the_rules_say(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(500):
+        a, b = rng.randrange(1 << 24), rng.randrange(1 << 24)
+        rule = rng.choice([*RULES, None])
+        ports = (rng.randrange(1 << 16), 0xC000) if rule is None else (rule(a, b), rule(b, a))
+        told = any(ports == (known(a, b), known(b, a)) for known in RULES)
+        assert fit(a, ports[0], b, ports[1]) is told

@@ -357,11 +357,9 @@ def analyze(
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
         decoder = Decoder(check_icrc=check_icrc, foreign=LEFT_OUT)
         summary = CaptureSummary(
-            files=[str(c) for c in captures],
-            counts=decoder.counts,
-            pauses=decoder.pauses,
-            witnesses=decoder.witnesses,
+            [str(c) for c in captures], decoder.counts, pauses=decoder.pauses, limits_met=tracker.limits_met
         )
+        summary.witnesses = decoder.witnesses
         trial = _trial(journal)
         stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch, spool, hosts)
         if len(captures) > 1:

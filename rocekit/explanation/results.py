@@ -11,6 +11,7 @@ import numpy as np
 
 from rocekit.explanation.contents import Contents
 from rocekit.files.reader import open_capture
+from rocekit.machine.limits import met_words
 from rocekit.packets import Packets, in_file_order
 from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.pauses import Pause
@@ -91,6 +92,7 @@ class CaptureSummary:
         orders: how captures whose times run back were put in order, by their place.
         live: whether this is an interface and not a file.
         silent: ways between hosts of which there is no packet (see ``Contents``).
+        limits_met: names of limits (see ``machine.limits``) that kept tracking from looking at everything.
         doubled: how a file is used that has packets twice; ``files`` are then its capture points.
     """
 
@@ -115,6 +117,7 @@ class CaptureSummary:
     orders: dict[int, TimeOrder] = field(default_factory=dict)
     live: bool = False
     silent: list[tuple[str, str]] = field(default_factory=list)
+    limits_met: set[str] = field(default_factory=set)
     doubled: Doubled | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -169,6 +172,7 @@ class CaptureSummary:
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),
             "interrupted": self.interrupted,
+            "limits_met": [{"limit": name, "meaning": met_words(name)} for name in sorted(self.limits_met)],
             "disordered_packets": sum(order.packets for order in self.orders.values()),
             "disorder_ns": max((order.furthest_ns for order in self.orders.values()), default=0),
             "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],

@@ -192,6 +192,7 @@ class Trace:
             pauses=self._decoder.pauses,
             witnesses=self._decoder.witnesses,
             live=True,
+            limits_met=self._tracker.limits_met,
         )
 
     def _end(self, transfer: Transfer) -> None:

@@ -11,10 +11,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit: its usual value, and what it bounds, in words."""
+    """A limit: its usual value, what it bounds, and what is open where an analysis met it and went on."""
 
     usual: int
     words: str
+    met: str = ""
 
 
 COMMENT_BYTES: Final = "comment-bytes"
@@ -23,6 +24,8 @@ UNPACK_RATIO: Final = "unpack-ratio"
 JOURNAL_LINE_BYTES: Final = "journal-line-bytes"
 YAML_BYTES: Final = "yaml-bytes"
 YAML_VALUES: Final = "yaml-values"
+PAIRING_LOOKS: Final = "pairing-looks"
+KNOWN_PAIR_LOOKS: Final = "known-pair-looks"
 
 LIMITS: Final[dict[str, Limit]] = {
     COMMENT_BYTES: Limit(
@@ -35,6 +38,19 @@ LIMITS: Final[dict[str, Limit]] = {
     JOURNAL_LINE_BYTES: Limit(4 << 20, "bytes of a journal's line"),
     YAML_BYTES: Limit(16 << 20, "bytes of a YAML file"),
     YAML_VALUES: Limit(500_000, "values of a YAML file, aliases counted as often as they stand for one"),
+    PAIRING_LOOKS: Limit(
+        1 << 17,
+        "flows between two hosts that responses are compared with, 8 more for each response",
+        "some responses were not compared with all flows that they may respond to, so QPs may be unpaired, "
+        "or paired only probably",
+    ),
+    KNOWN_PAIR_LOOKS: Limit(
+        1 << 17,
+        "QP pairs of the same address and number, from a journal, a handshake or the CM, that flows are "
+        "compared with, 16 more for each flow",
+        "some flows were not compared with all known QP pairs of their number, so QPs may be unpaired, or "
+        "not have what the journal says of them",
+    ),
 }
 
 _chosen: dict[str, int] = {}
@@ -66,3 +82,8 @@ def usual_limits() -> None:
 def how_to_raise(name: str) -> str:
     """What to do where a limit is met and the file is to be trusted, for the end of a line."""
     return f"--limit {name}=N raises that"
+
+
+def met_words(name: str) -> str:
+    """What may be wrong in an analysis that met a limit and went on, and what to do."""
+    return f"limit {name} ({limit(name):,}) met: {LIMITS[name].met}; {how_to_raise(name)}"

@@ -12,6 +12,7 @@ from rocekit.explanation.collective import collective_lines
 from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
+from rocekit.machine.limits import met_words
 from rocekit.packets.other_frames import NOT_ROCE
 from rocekit.wire.text_table import Style, columns, plain, safe, wrapped
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
@@ -167,6 +168,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(style(f"  damaged: {safe(file)}: {safe(message)}", "warning"))
     if len(capture.damage) > 5:
         lines.append(style(f"  … and damage at {len(capture.damage) - 5} more places", "warning"))
+    lines += [style(f"  {met_words(name)}", "warning") for name in sorted(capture.limits_met)]
     if capture.interrupted:
         lines.append(style("  interrupted: only the part read until then is reported", "warning"))
     return lines

@@ -20,7 +20,6 @@ cdef int64_t ACK
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
 cdef int64_t _LOOKS
-cdef int64_t _CREDIT
 cdef int64_t _SOURCE_BITS
 cdef int64_t _NEAR_BITS
 cdef int64_t _NEAR_MASK
@@ -45,6 +44,7 @@ cdef class Lobby:
     cdef public dict _tracked
     cdef public dict _ports
     cdef public int64_t _looks
+    cdef public set _met
     cdef public dict _scopes
     cdef public tuple _plain
     cdef public str decided_by

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.machine.limits import PAIRING_LOOKS
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
@@ -40,9 +41,8 @@ CROWD: Final = 256
 VOTES: Final = 8
 #: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
-#: Responses look at so many flows each on average, and at so many more in all: each may fit all flows.
+#: Responses look at so many flows each on average, beside the limit of all: each may fit all flows.
 _LOOKS: Final = 8
-_CREDIT: Final = 1 << 17
 #: Where a host has more scopes, responses are to flows of their own.
 _MOST_SCOPES: Final = 64
 _SOURCE_BITS: Final = ADDRESS_BITS
@@ -59,6 +59,8 @@ class Lobby:
     Args:
         chains: packets that wait and go on with a message are chained there, until another one of their flow
             comes. The lobby limits that, so that it is overdue at the same packet as without.
+        looks: the flows that its responses may look at in all, beside a few each (``PAIRING_LOOKS``).
+        limits_met: gets that limit's name where they would look at more.
 
     Attributes:
         flows: in the order in which they were seen.
@@ -66,7 +68,7 @@ class Lobby:
         decided_by, surely: how the last partner was found (``Connection.paired_by``, ``paired_surely``).
     """
 
-    def __init__(self, chains: Chains) -> None:
+    def __init__(self, chains: Chains, looks: int, limits_met: set[str]) -> None:
         self.flows: dict[Flow, None] = {}
         self.count = 0
         self._chains = chains
@@ -80,7 +82,7 @@ class Lobby:
         # Made at the first response: a flood of addresses makes many lobbies without.
         self._asked = False
         self._buckets = self._tracked = self._ports = _EMPTY
-        self._looks = _CREDIT
+        self._looks, self._met = looks, limits_met
         # The scopes that each source's flows have been in; until there is another than 0 the sources only.
         self._scopes: dict[int, set[int]] = _EMPTY
         self._plain: tuple[int, ...] = ()
@@ -273,6 +275,7 @@ class Lobby:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
         self._looks += _LOOKS
         if self._looks < 0:
+            self._met.add(PAIRING_LOOKS)
             return []
         if not self._asked:
             self._find_by_psn()
@@ -334,7 +337,9 @@ class Lobby:
         if len(fitting) == 1 and not nearby:
             ported = len(self._by_ports)
             known = ported <= max(ALIKE, self._looks)
-            if ported > ALIKE and known:
+            if not known:
+                self._met.add(PAIRING_LOOKS)
+            elif ported > ALIKE:
                 self._looks -= ported
             looked = self._by_ports if known else ()
             rivals = [f for f in looked if faces(f, responder) and f.could_have_requested(psn, nak)]

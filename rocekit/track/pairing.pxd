@@ -31,6 +31,8 @@ cpdef object _key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
 cdef class Pairing(Sink):
     cdef public list connections
     cdef public int64_t stray_cnps
+    cdef public set limits_met
+    cdef public int64_t _looks
     cdef public object _known
     cdef public object _on_connection
     cdef public dict _flows

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.machine.limits import PAIRING_LOOKS, limit
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chain, Chains, singles
@@ -57,12 +58,15 @@ class Pairing(Sink):
     Attributes:
         connections: in order of their ids.
         stray_cnps: CNPs to QPs of which nothing else is known.
+        limits_met: the names of limits that bounded the search for other halves.
     """
 
     def __init__(self, pairs: Iterable[Pair], on_connection: Callable[[Connection], None] | None) -> None:
         self.connections: list[Connection] = []
         self.stray_cnps = 0
-        self._known = KnownPairs(pairs)
+        self.limits_met: set[str] = set()
+        self._known = KnownPairs(pairs, self.limits_met)
+        self._looks = limit(PAIRING_LOOKS)
         self._on_connection = on_connection
         self._flows: dict[int, Flow] = {}
         # The scopes, but 0, in which there were flows of a source, destination and destination QPN.
@@ -177,7 +181,7 @@ class Pairing(Sink):
             key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
             lobby = self._lobbies.get(key)
             if lobby is None:
-                lobby = self._lobbies[key] = Lobby(self._chains)
+                lobby = self._lobbies[key] = Lobby(self._chains, self._looks, self.limits_met)
             flow.lobby = lobby
         return lobby
 

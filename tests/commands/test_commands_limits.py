@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from capture_bytes import Frame, pcap
 from click.testing import CliRunner, Result
 from places import PCAPS, ROOT
 
 from rocekit import cli
 from rocekit.machine.limits import LIMITS, usual_limits
+from rocekit.wire.build import build_frame
 
 CLEAN = str(PCAPS / "rping-clean.pcap")
 
@@ -44,6 +47,33 @@ def test_a_limit_that_is_met_is_named_and_can_be_raised(tmp_path: Path, behind: 
     assert met.exit_code == 1
     assert "more than 20 values, with those of aliases; --limit yaml-values=N raises that" in met.stderr
     assert craft(1000).exit_code == 0
+
+
+def test_an_analysis_that_met_a_limit_says_so_in_text_and_json(tmp_path: Path) -> None:
+    """Forty requests of one PSN between two hosts, and as many responses: each may be to any of them."""
+    ways = (("RC_SEND_ONLY", "10.0.0.1", "10.0.0.2", 2), ("RC_ACKNOWLEDGE", "10.0.0.2", "10.0.0.1", 100))
+    frames = [
+        build_frame(opcode, src=src, dst=dst, dest_qpn=first + n, psn=7)
+        for opcode, src, dst, first in ways
+        for n in range(40)
+    ]
+    capture = tmp_path / "x.pcap"
+    capture.write_bytes(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))
+
+    def told(*option: str) -> tuple[str, list[str]]:
+        usual_limits()
+        document = json.loads(run("analyze", str(capture), "--format", "json", *option).stdout)
+        return run("analyze", str(capture), *option).stdout, [
+            met["limit"] for met in document["capture"]["limits_met"]
+        ]
+
+    text, named = told("--limit", "pairing-looks=10")
+    assert "limit pairing-looks (10) met: some responses were not compared with all flows" in text
+    assert "--limit pairing-looks=N raises that" in text
+    assert named == ["pairing-looks"]
+    text, named = told()
+    assert "pairing-looks" not in text
+    assert named == []
 
 
 @pytest.mark.parametrize(

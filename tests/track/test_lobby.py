@@ -9,6 +9,7 @@ from capture_bytes import Frame, pcap
 
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
+from rocekit.machine.limits import PAIRING_LOOKS
 from rocekit.packets.rows import Rows
 from rocekit.track.bulk import Chains
 from rocekit.track.lobby import Lobby
@@ -32,13 +33,14 @@ def test_where_not_all_rivals_can_be_looked_at_a_pair_is_not_sure(
     ]
     with open_capture(io.BytesIO(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))) as reader:
         rows = Rows(Decoder().decode(next(iter(reader))))
-    lobby = Lobby(Chains())
+    met: set[str] = set()
+    lobby = Lobby(Chains(), looks, met)
     requester, responder = Flow(0, 1, 5, "RC", 1000), Flow(1, 0, 6, "RC", 2000)
     for flow, row in ((requester, 0), (responder, 1)):
         lobby.add(flow)
         lobby.hold(flow, rows, row)
     lobby.requested(requester, 7, 1, 0)
     lobby._by_ports = {Flow(0, 1, 100 + n, "RC", n, low=90, high=91): True for n in range(MANY)}
-    lobby._looks = looks
     assert lobby.partner(responder, rows, 1) is requester
     assert (lobby.decided_by, lobby.surely) == (decided_by, surely)
+    assert met == (set() if surely else {PAIRING_LOOKS})

@@ -50,6 +50,7 @@ class Page {
     if (m.capture.nothing) for (const one of [...byId("tiles").children]) if (one.querySelector("dt").textContent !== "RoCE packets") one.remove();
     const notices = m.capture.damage.map((d) => `${d.file}: ${d.message}`);
     if (m.capture.interrupted) notices.unshift("Interrupted: only the part of the capture read until then is reported.");
+    for (const met of m.capture.limits_met) notices.push(met.meaning + ".");
     if (m.capture.dropped) notices.push(`The capturing machine dropped ${plural(m.capture.dropped, "packet")}: they are not in the capture.`);
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
     const foreign = m.capture.other_frames["UDP port 4791, not RoCE"];

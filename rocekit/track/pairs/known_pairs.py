@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocekit.machine.limits import KNOWN_PAIR_LOOKS, limit
 from rocekit.track.connections import Negotiated
 from rocekit.wire.psn import MASK
 
@@ -21,10 +22,9 @@ HANDSHAKE: Final = "handshake"
 _STRENGTH: Final = (JOURNAL, CM, HANDSHAKE)
 #: A host's clock is wrong by less than this, unless PSNs prove that a journal is of the capture.
 CLOCKS_DIFFER_NS: Final = 600 * 10**9
-#: Pairs of one QPN that each flow or exchange looks at on average, and so many more all together: a journal
-#: may have as many of one number as it has lines.
+#: Pairs of one QPN that each flow or exchange looks at on average, beside the limit ``KNOWN_PAIR_LOOKS`` for
+#: all together: a journal may have as many of one number as it has lines.
 _LOOKS: Final = 16
-_CREDIT: Final = 1 << 17
 #: A PSN this close behind a QP's starting PSN is no accident (1 in 256).
 NEAR_START: Final = 1 << 16
 
@@ -80,11 +80,15 @@ class Pair(NamedTuple):
 
 
 class KnownPairs:
-    """The pairs known so far, ``by_end``: by address and QPN; an address may be unknown (None)."""
+    """The pairs known so far, ``by_end``: by address and QPN; an address may be unknown (None).
 
-    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
+    ``limits_met`` gets the name of the limit where too many were to be looked at.
+    """
+
+    def __init__(self, pairs: Iterable[Pair] = (), limits_met: set[str] | None = None) -> None:
         self.by_end: dict[tuple[str | None, int], list[Pair]] = {}
-        self._looks = _CREDIT
+        self._looks = limit(KNOWN_PAIR_LOOKS)
+        self._met = set() if limits_met is None else limits_met
         for pair in pairs:
             self._learn(pair)
 
@@ -102,7 +106,10 @@ class KnownPairs:
         """The pairs of an address and QPN; of many, none where too many were looked at."""
         known = self.by_end.get((ip, qpn), ())
         self._looks += _LOOKS - len(known)
-        return known if len(known) <= _LOOKS or self._looks >= 0 else ()
+        if len(known) <= _LOOKS or self._looks >= 0:
+            return known
+        self._met.add(KNOWN_PAIR_LOOKS)
+        return ()
 
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs exchanged their QPs: earlier handshakes of the same QPs no longer count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocekit.machine import limits
 from rocekit.track.connections import Negotiated
 from rocekit.track.pairs import known_pairs
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
@@ -22,11 +23,13 @@ def test_a_journal_with_a_qpn_a_thousand_times_is_not_searched_for_each_of_a_tho
         return True
 
     monkeypatch.setattr(known_pairs, "may_be_of", may_be_of)
-    monkeypatch.setattr(known_pairs, "_CREDIT", 10_000)
-    known = KnownPairs(Pair("RC", (None, None), (5, 6), NONE) for _ in range(1000))
+    monkeypatch.setitem(limits._chosen, limits.KNOWN_PAIR_LOOKS, 10_000)
+    met: set[str] = set()
+    known = KnownPairs((Pair("RC", (None, None), (5, 6), NONE) for _ in range(1000)), met)
     for n in range(1000):
         assert known.pair_of(f"10.0.{n >> 8}.{n & 255}", "10.9.0.1", 5, n, n) is None
     assert looked <= 100_000  # a million before
+    assert met == {limits.KNOWN_PAIR_LOOKS}
 
 
 def test_a_qpn_that_few_have_is_found_however_many_flows_there_are() -> None:

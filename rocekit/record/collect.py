@@ -331,7 +331,8 @@ class Rings:
                 break
             done += 1
             if finished and (line := lines.direct(raw)) is not None:
-                out.append(line)
+                if line:
+                    out.append(line)
                 self._tally(raw[8])
                 continue
             if raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND) and not self._knows_gids(raw):

@@ -144,10 +144,10 @@ HOURS: tuple[tuple[str, ...], ...] = ((), ("--every", "1000"), ("--summary",))
 
 def lines() -> None:
     from rocekit.record import ring
-    from rocekit.record.chosen_lines import ChosenLines
-    from rocekit.record.journal_lines import JournalLines
+    from rocekit.record.lines.chosen_lines import ChosenLines
+    from rocekit.record.lines.journal_lines import JournalLines
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.process import Process
-    from rocekit.record.selection import RecordFilter
 
     def send(n: int) -> bytes:
         head = ring.HEADER.pack(ring.SEND, 2, 1, 0, 17, 1000 + n, 10**18 + n)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rocekit.machine.counter_files import FolderRead
     from rocekit.machine.counters import CounterPlace, CounterSnapshot
     from rocekit.record.capture import PacketCapture
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
-    from rocekit.record.selection import RecordFilter
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -305,7 +305,7 @@ def _choice(
     qps: tuple[int, ...], opcodes: tuple[str, ...], every: int | None, errors: int | None, summary: bool
 ) -> RecordFilter:
     """Which work requests to record."""
-    from rocekit.record.selection import RecordFilter
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.verbs_names import WR_OPCODES
 
     known = {*WR_OPCODES.values(), "RECV"}

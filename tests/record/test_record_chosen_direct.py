@@ -13,10 +13,10 @@ from test_record_direct import AH, OTHER_AH, lines_of
 
 from rocekit.journal.redaction import Redaction
 from rocekit.record import ring
-from rocekit.record.chosen_lines import ChosenLines
+from rocekit.record.lines.chosen_lines import ChosenLines
+from rocekit.record.lines.selection import RecordFilter
 from rocekit.record.losses import Loss
 from rocekit.record.process import Process
-from rocekit.record.selection import RecordFilter
 
 SRQ = 77
 QPS = range(1, 8)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from rocekit.record import ring
-from rocekit.record.journal_lines import JournalLines
-from rocekit.record.selection import (
+from rocekit.record.lines.journal_lines import JournalLines
+from rocekit.record.lines.selection import (
     MOST_OPEN,
     RECEIVES,
     Entry,

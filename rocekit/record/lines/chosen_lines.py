@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from rocekit.record import ring
-from rocekit.record.chosen_direct import ChosenDirect
+from rocekit.record.lines.chosen_direct import ChosenDirect
+from rocekit.record.lines.selection import Place, RecordFilter, opcode_name
 from rocekit.record.losses import Loss
 from rocekit.record.ring import Record, records
-from rocekit.record.selection import Place, RecordFilter, opcode_name
 from rocekit.record.verbs_names import WC_OPCODES
 from rocekit.wire.psn import MASK
 

@@ -143,7 +143,7 @@ def clocks(path: str | Path | Growing, stages: Stages) -> TimeOrder | None:
     tracker, summary = stages.tracker, stages.summary
     states = Counter(map(_STATUS, tracker.transfers)) + tracker.left_out
     troubled = sum(states[status] for status in _UNFINISHED)
-    troubled += sum(len(connection.missed) for connection in tracker.connections)
+    troubled += sum(len(c.missed) for c in tracker.connections if c.incidents is not None)
     every = states.total()
     if not troubled or troubled < every // _FEW or summary.interrupted or not _can_be_read_again(path):
         return None

@@ -102,6 +102,8 @@ def _message_facts(
 
 def _by_facts(facts: Sequence[_Fact], port: int | None) -> Application | None:
     """By what the connection's own bytes say: a magic, the layout on its port or at both ends, a layout."""
+    if not facts:
+        return None
     magic = [f for f in facts if f.said.sure == MAGIC]
     own = [f for f in facts if f.said.sure > HINT and on_its_port(f.said, port)]
     shapes = [f for f in facts if f.said.sure == SHAPE]

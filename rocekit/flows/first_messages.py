@@ -121,6 +121,15 @@ class FirstMessages:
         from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
 
         names = packets.addresses
+        is_empty = packets.payload_length[rows] == 0
+        if is_empty.any():  # nothing to parse: a flood has many
+            empty = rows[is_empty & _IS_SEND[packets.opcode[rows]]]
+            ends = (column[empty].tolist() for column in (packets.src, packets.dst, packets.dest_qpn))
+            src, dst, qpn = ends
+            self.opened.update(
+                zip(map(names.__getitem__, src), map(names.__getitem__, dst), qpn, strict=True)
+            )
+            rows = rows[~is_empty]
         columns = (
             packets.src,
             packets.dst,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Parts = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]
 """The layers, VLANs and outer addresses of a wrapping."""
-Reader = Callable[[], Parts]
+Reader = Callable[[int], Parts]
 
 _NETWORK_ID: Final = re.compile(r"(?:VNI|VSID|I-SID) (\d+)$")
 
@@ -29,7 +29,7 @@ class Wrapping:
         scope: the number of its scope; 0: none.
     """
 
-    __slots__ = ("_parts", "_read", "scope")
+    __slots__ = ("_number", "_parts", "_read", "scope")
 
     def __init__(
         self,
@@ -41,18 +41,19 @@ class Wrapping:
         self.scope = scope
         self._parts: Parts | None = (layers, vlans, outer)
         self._read: Reader | None = None
+        self._number = 0
 
     @classmethod
-    def unread(cls, scope: int, read: Reader) -> Wrapping:
-        """A wrapping whose layers, VLANs and outer addresses ``read`` gives, once they are asked for."""
+    def unread(cls, scope: int, read: Reader, number: int) -> Wrapping:
+        """A wrapping whose layers, VLANs and outer addresses ``read(number)`` gives, once asked for."""
         wrapping = cls.__new__(cls)
-        wrapping.scope, wrapping._parts, wrapping._read = scope, None, read
+        wrapping.scope, wrapping._parts, wrapping._read, wrapping._number = scope, None, read, number
         return wrapping
 
     def _known(self) -> Parts:
         if self._parts is None:
             assert self._read is not None
-            self._parts, self._read = self._read(), None
+            self._parts, self._read = self._read(self._number), None
         return self._parts
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from ipaddress import ip_address
 from threading import Lock
 from typing import Any, Final, NamedTuple, overload
@@ -75,8 +74,7 @@ class WrappingTable(Sequence[Wrapping]):
             return [self[n] for n in range(*number.indices(len(self)))]
         found = self._made.get(number)
         if found is None:
-            scope = int(self._scopes[number])
-            found = self._made[number] = Wrapping.unread(scope, partial(self._read, number))
+            found = self._made[number] = Wrapping.unread(int(self._scopes[number]), self._read, number)
         return found
 
     def scopes(self, numbers: Ints) -> Ints:

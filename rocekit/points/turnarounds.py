@@ -208,11 +208,12 @@ def place(
     if not columns:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     owner: dict[int, int] = {}
+    number_of = addresses.get
     for number, connection in enumerate(connections):
         here, there = connection.ips
-        if here is None or there is None or here not in addresses or there not in addresses:
+        a, b = number_of(here or ""), number_of(there or "")
+        if a is None or b is None:
             continue
-        a, b = addresses[here], addresses[there]
         qpn_a, qpn_b = connection.qpns
         if qpn_b is not None:
             owner[(a << 44) | (b << 24) | qpn_b] = number << 1

@@ -146,7 +146,8 @@ class TestRejAfterSilence:
         rej(t, "a", 4, 2)
         found = only(t.findings(), "cm-unanswered")
         assert found.evidence["req_again_after_rep"]
-        assert "REP did not arrive at 10.9.0.1" in found.advice
+        assert found.title.startswith("No RTU from 10.9.0.1")
+        assert "REP did not arrive at the REQ's sender" in found.advice
 
     def test_rtus_that_did_not_arrive(self) -> None:
         t = Talk()

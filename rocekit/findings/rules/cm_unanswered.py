@@ -165,10 +165,11 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
             "response_timeout_ns": exchange.response_timeout_ns("REP"),
             "req_again_after_rep": again,
         },
-        advice=f"The REQ came again after the REP, so the REP did not arrive at {exchange.src}: look for "
+        # Without addresses, so that many alike ones are summed up.
+        advice="The REQ came again after the REP, so the REP did not arrive at the REQ's sender: look for "
         "drops of QP 1's packets on the way there."
         if again
-        else f"The REP or the RTU was lost, or the program at {exchange.src} died in between: look at "
+        else "The REP or the RTU was lost, or the program that sent the REQ died in between: look at "
         "its log, and for drops of QP 1's packets between the two hosts.",
     )
 

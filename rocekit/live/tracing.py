@@ -27,6 +27,7 @@ from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, collected_later, crowd, end_idle
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
+from rocekit.track.rest.resting import Rests
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class Trace:
         self.evicted = 0
         self._first = FirstTransfers(FORGET_AFTER)
         self._most_connections = max_connections
+        self._rests = Rests()
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
         self._capture = LiveCapture(
@@ -272,6 +274,7 @@ class Trace:
                     if self.forgets and self._kept_transfers() >= FORGET_AFTER:
                         self._tracker.forget()
                         self.forgot = True
+                    self._rests.look(self._tracker, self._summary.last_ns or 0)
                     if self._journals:
                         self._first.trim(self._tracker)
                     if crowd(self._tracker, self._decoder.numbered) > self._most_connections:

@@ -21,6 +21,7 @@ from rocekit.live.letting_go import let_go
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.eviction import MOST_CONNECTIONS, crowd, end_idle
+from rocekit.track.rest.resting import Rests
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
 from rocekit.wire.words import end
@@ -124,6 +125,7 @@ class Watch:
 
     def __init__(self, max_connections: int = MOST_CONNECTIONS) -> None:
         self._most_connections = max_connections
+        self._rests = Rests()
         self._evicted = 0
         self._decoder = Decoder(foreign=LEFT_OUT)
         self._order = LiveOrder()
@@ -247,6 +249,7 @@ class Watch:
                 self.history.append(line)
         # The tracker keeps troubled transfers for a summary at the end; there is none here.
         self._tracker.forget()
+        self._rests.look(self._tracker, self._last_ns)
         packets_per_s = (self._packets - self._packets_before) * rate
         self._packets_before = self._packets
         bits_per_s = grown * 8 * rate

@@ -33,6 +33,8 @@ cdef class Assembly:
     cdef public list _asking
     cdef public int64_t hole_ns
 
+    cpdef set_up(self, Ledger ledger, Progress progress, Recent recent, Outcomes outcomes)
+
     @cython.locals(high=int64_t, time_ns=int64_t, frame=int64_t, span=int64_t)
     cpdef beyond(self, Rows r, Py_ssize_t i, int64_t p)
 

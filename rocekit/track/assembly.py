@@ -51,7 +51,7 @@ class Assembly:
         hole_ns: when the oldest hole opened.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent, outcomes: Outcomes) -> None:
+    def set_up(self, ledger: Ledger, progress: Progress, recent: Recent, outcomes: Outcomes) -> None:
         self.connection = ledger.connection
         self.ledger = ledger
         self.progress = progress

@@ -1,6 +1,6 @@
 # The types of bulk.py where it is compiled; see setup.py.
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rocekit.packets.rows cimport Rows
 
@@ -50,7 +50,7 @@ cdef Chain chained(Batch batch, int64_t first, int64_t last, int64_t count)
 
 @cython.final
 cdef class Chains:
-    cdef public int64_t[::1] _state
+    cdef public int32_t[::1] _state
     cdef public int64_t _flows
     cdef public int64_t[::1] _lobbies
     cdef public int64_t lobbies

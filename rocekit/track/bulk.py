@@ -48,6 +48,11 @@ def _column(size: int, value: int) -> Any:
     return np.full(size, value, np.int64) if COMPILED else [value] * size
 
 
+def _state(size: int) -> Any:
+    """Numbers of flows: all of them fit into 32 bits, and there are many flows."""
+    return np.full(size, _NOTHING, np.int32) if COMPILED else [_NOTHING] * size
+
+
 class Batch:
     """A batch of packets whose chains may be kept.
 
@@ -134,7 +139,7 @@ class Chains:
     """
 
     def __init__(self) -> None:
-        self._state = _column(0, 0)
+        self._state = _state(0)
         self._flows = 0
         self._lobbies = _column(0, 0)
         self.lobbies = self.held = self.waiters = 0
@@ -157,9 +162,8 @@ class Chains:
             self.after = _column(len(r), 0)
             self._batch = None
         if flows > self._flows:
-            grown = _column(2 * flows * _WIDTH, _NOTHING)
+            grown = _state(2 * flows * _WIDTH)
             grown[: self._flows * _WIDTH] = self._state
-            grown[self._flows * _WIDTH :] = _column((2 * flows - self._flows) * _WIDTH, _NOTHING)
             self._state, self._flows = grown, 2 * flows
 
     def size(self) -> int:

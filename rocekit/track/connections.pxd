@@ -7,6 +7,26 @@ cdef int64_t _LEAST_MTU
 
 
 @cython.final
+cdef class Incidents:
+    cdef public int64_t cut_responses
+    cdef public int64_t bad_icrc_count
+    cdef public int64_t copied_ack_count
+    cdef public int64_t missed_copies
+    cdef public object missed
+    cdef public object unfilled
+    cdef public object jumps
+    cdef public object stray_events
+    cdef public object bad_icrc
+    cdef public object copied_acks
+    cdef public object short_waits
+    cdef public tuple overtaken
+    cdef public tuple recoveries
+    cdef public object closed_frame
+    cdef public object resent_per_loss
+    cdef public object application
+
+
+@cython.final
 cdef class Connection:
     cdef public int64_t id
     cdef public str transport
@@ -20,34 +40,39 @@ cdef class Connection:
     cdef public int64_t retransmitted_packets
     cdef public int64_t naks
     cdef public int64_t rnr_naks
-    cdef public int64_t cut_responses
     cdef public int64_t cnps
     cdef public int64_t ce_marked
     cdef public int64_t duplicates
     cdef public object first_ns
     cdef public object last_ns
-    cdef public list progress
+    cdef public tuple progress
     cdef public object negotiated
     cdef public dict mtu_observed
     cdef public int64_t largest_payload
-    cdef public object missed
-    cdef public object unfilled
-    cdef public object jumps
-    cdef public object stray_events
-    cdef public object bad_icrc
-    cdef public int64_t bad_icrc_count
-    cdef public object closed_frame
-    cdef public object overtaken
     cdef public int64_t duplicate_acks
-    cdef public object copied_acks
-    cdef public int64_t copied_ack_count
-    cdef public object recoveries
-    cdef public object resent_per_loss
-    cdef public int64_t missed_copies
-    cdef public object short_waits
-    cdef public object application
-    cdef public list around
+    cdef public tuple around
+    cdef public Incidents incidents
     cdef public bint paired_surely
+
+    cpdef Incidents met(self)
+
+    @cython.locals(met=Incidents)
+    cpdef note_missed(self, object event)
+
+    @cython.locals(met=Incidents)
+    cpdef note_unfilled(self, object event)
+
+    @cython.locals(met=Incidents)
+    cpdef note_jump(self, object event)
+
+    @cython.locals(met=Incidents)
+    cpdef note_stray(self, object event)
+
+    @cython.locals(met=Incidents)
+    cpdef note_copied_ack(self, object frame)
+
+    @cython.locals(met=Incidents)
+    cpdef note_bad_icrc(self, object frame)
 
     cpdef note_end(self, int64_t side, int64_t overtaken, object recovery)
     cpdef int64_t psns_of_read(self, int64_t length)
@@ -62,6 +87,7 @@ cpdef bint has_ends_twice(object connections)
 
 @cython.locals(
     connection=Connection,
+    incidents=Incidents,
     naks=int64_t,
     retransmitted=int64_t,
     copies=int64_t,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from rocekit import wire
 from rocekit.packets.wrapping import PLAIN, Wrapping
@@ -63,6 +63,8 @@ NEITHER_KNOWN: Final = (_NOTHING_KNOWN, _NOTHING_KNOWN)
 _NONE_OBSERVED: Final[dict[int, int]] = {}
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 _Noted = TypeVar("_Noted")
+_Value = TypeVar("_Value")
+BOTH_PLAIN: Final = (PLAIN, PLAIN)
 
 
 def _with(noted: Sequence[_Noted], one: _Noted) -> Sequence[_Noted]:
@@ -71,6 +73,42 @@ def _with(noted: Sequence[_Noted], one: _Noted) -> Sequence[_Noted]:
         noted.append(one)
         return noted
     return [*noted, one]
+
+
+class Incidents:
+    """What happens on few connections (see ``Connection``)."""
+
+    def __init__(self) -> None:
+        self.cut_responses = self.bad_icrc_count = self.copied_ack_count = self.missed_copies = 0
+        self.missed: Sequence[Event] = ()
+        self.unfilled: Sequence[Event] = ()
+        self.jumps: Sequence[Event] = ()
+        self.stray_events: Sequence[Event] = ()
+        self.bad_icrc: Sequence[int] = ()
+        self.copied_acks: Sequence[int] = ()
+        self.short_waits: Sequence[tuple[int, int, int]] = ()
+        self.overtaken = (0, 0)
+        self.recoveries: tuple[str | None, str | None] = (None, None)
+        self.closed_frame: int | None = None
+        self.resent_per_loss: float | None = None
+        self.application: Application | None = None
+
+
+class Incident(Generic[_Value]):
+    """An attribute of a connection that is one of its ``Incidents``, with what it is where it has none."""
+
+    def __init__(self, name: str, none: _Value) -> None:
+        self._name = name
+        self._none = none
+
+    def __get__(self, connection: Any, owner: type | None = None) -> _Value:
+        incidents = None if connection is None else connection.incidents
+        found: _Value = self._none if incidents is None else getattr(incidents, self._name)
+        return found
+
+    def __set__(self, connection: Any, value: _Value) -> None:
+        if connection.incidents is not None or value != self._none:
+            setattr(connection.met(), self._name, value)
 
 
 @dataclass(eq=False)
@@ -114,34 +152,36 @@ class Connection:
     retransmitted_packets: int = 0
     naks: int = 0
     rnr_naks: int = 0
-    cut_responses: int = 0
     cnps: int = 0
     ce_marked: int = 0
     duplicates: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
-    progress: list[Progress | None] = field(default_factory=lambda: [None, None])
+    progress: tuple[Progress | None, Progress | None] = (None, None)
     negotiated: Sequence[Negotiated] = NEITHER_KNOWN
     mtu_observed: dict[int, int] = field(default_factory=lambda: _NONE_OBSERVED)
     largest_payload: int = 0
-    missed: Sequence[Event] = ()
-    unfilled: Sequence[Event] = ()
-    jumps: Sequence[Event] = ()
-    stray_events: Sequence[Event] = ()
-    bad_icrc: Sequence[int] = ()
-    bad_icrc_count: int = 0
-    closed_frame: int | None = None
-    overtaken: tuple[int, int] = (0, 0)
     duplicate_acks: int = 0
-    copied_acks: Sequence[int] = ()
-    copied_ack_count: int = 0
-    recoveries: tuple[str | None, str | None] = (None, None)
-    resent_per_loss: float | None = None
-    missed_copies: int = 0
-    short_waits: Sequence[tuple[int, int, int]] = ()
-    application: Application | None = None
-    around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
+    around: tuple[Wrapping, Wrapping] = BOTH_PLAIN
     paired_surely: bool = True
+    incidents: Incidents | None = None
+
+    cut_responses = Incident("cut_responses", 0)
+    missed = Incident[Sequence[Event]]("missed", ())
+    unfilled = Incident[Sequence[Event]]("unfilled", ())
+    jumps = Incident[Sequence[Event]]("jumps", ())
+    stray_events = Incident[Sequence[Event]]("stray_events", ())
+    bad_icrc = Incident[Sequence[int]]("bad_icrc", ())
+    bad_icrc_count = Incident("bad_icrc_count", 0)
+    closed_frame = Incident[int | None]("closed_frame", None)
+    overtaken = Incident("overtaken", (0, 0))
+    copied_acks = Incident[Sequence[int]]("copied_acks", ())
+    copied_ack_count = Incident("copied_ack_count", 0)
+    recoveries = Incident[tuple[str | None, str | None]]("recoveries", (None, None))
+    resent_per_loss = Incident[float | None]("resent_per_loss", None)
+    missed_copies = Incident("missed_copies", 0)
+    short_waits = Incident[Sequence[tuple[int, int, int]]]("short_waits", ())
+    application = Incident["Application | None"]("application", None)
 
     @property
     def scopes(self) -> tuple[int, int]:
@@ -200,8 +240,31 @@ class Connection:
             return -(-length // self.path_mtu)
         return 0
 
+    def met(self) -> Incidents:
+        """Its incidents, of which there is one now."""
+        if self.incidents is None:
+            self.incidents = Incidents()
+        return self.incidents
+
+    def is_in(self, first: Wrapping, second: Wrapping) -> None:
+        """What is around the packets of both sides: nothing around most, which share a tuple."""
+        if first is not PLAIN or second is not PLAIN:
+            self.around = first, second
+
+    def has_around(self, side: int, around: Wrapping) -> None:
+        """What is around the packets of a side."""
+        first, second = self.around
+        self.around = (first, around) if side else (around, second)
+
+    def has_progress(self, side: int, progress: Progress) -> None:
+        """A side has sent its first request, or got a response to one."""
+        first, second = self.progress
+        self.progress = (first, progress) if side else (progress, second)
+
     def note_end(self, side: int, overtaken: int, recovery: str | None) -> None:
         """One side is over: how many of its requests were overtaken, and how they came again (None: open)."""
+        if self.incidents is None and not overtaken and recovery is None:
+            return
         if overtaken == self.overtaken[side] and recovery == self.recoveries[side]:
             return
         a, b = self.overtaken
@@ -210,26 +273,32 @@ class Connection:
         self.recoveries = (first, recovery) if side else (recovery, second)
 
     def note_missed(self, event: Event) -> None:
-        self.missed = _with(self.missed, event)
+        met = self.met()
+        met.missed = _with(met.missed, event)
 
     def note_unfilled(self, event: Event) -> None:
-        self.unfilled = _with(self.unfilled, event)
+        met = self.met()
+        met.unfilled = _with(met.unfilled, event)
 
     def note_jump(self, event: Event) -> None:
-        self.jumps = _with(self.jumps, event)
+        met = self.met()
+        met.jumps = _with(met.jumps, event)
 
     def note_stray(self, event: Event) -> None:
-        self.stray_events = _with(self.stray_events, event)
+        met = self.met()
+        met.stray_events = _with(met.stray_events, event)
 
     def note_copied_ack(self, frame: int) -> None:
-        self.copied_ack_count += 1
-        if len(self.copied_acks) < MAX_KEPT:
-            self.copied_acks = _with(self.copied_acks, frame)
+        met = self.met()
+        met.copied_ack_count += 1
+        if len(met.copied_acks) < MAX_KEPT:
+            met.copied_acks = _with(met.copied_acks, frame)
 
     def note_bad_icrc(self, frame: int) -> None:
-        self.bad_icrc_count += 1
-        if len(self.bad_icrc) < MAX_KEPT:
-            self.bad_icrc = _with(self.bad_icrc, frame)
+        met = self.met()
+        met.bad_icrc_count += 1
+        if len(met.bad_icrc) < MAX_KEPT:
+            met.bad_icrc = _with(met.bad_icrc, frame)
 
     def to_dict(self) -> dict[str, Any]:
         """The connection as the JSON contract has it."""
@@ -268,13 +337,10 @@ def connected(
     connection.paired_by = paired_by
     connection.paired_surely = True
     # What does not start as zero or None.
-    connection.progress = [None, None]
+    connection.progress = (None, None)
     connection.negotiated = NEITHER_KNOWN
     connection.mtu_observed = _NONE_OBSERVED
-    connection.missed = connection.unfilled = connection.jumps = connection.stray_events = ()
-    connection.bad_icrc = connection.copied_acks = connection.short_waits = ()
-    connection.overtaken, connection.recoveries = (0, 0), (None, None)
-    connection.around = [PLAIN, PLAIN]
+    connection.around = BOTH_PLAIN
     return connection
 
 
@@ -319,17 +385,20 @@ def totals_of(connections: list[Connection]) -> Totals:
     for connection in connections:
         naks += connection.naks
         retransmitted += connection.retransmitted_packets
-        copies += connection.duplicates + connection.copied_ack_count
-        bad_icrcs += connection.bad_icrc_count
+        copies += connection.duplicates
         is_unreliable = connection.transport == "UC"
         unreliable += is_unreliable
-        if connection.missed:
-            unfilled += 1
-            gaps += not is_unreliable
-        elif connection.unfilled:
-            unfilled += 1
-        if connection.stray_events:
-            strays += 1
+        incidents = connection.incidents
+        if incidents is not None:
+            copies += incidents.copied_ack_count
+            bad_icrcs += incidents.bad_icrc_count
+            if incidents.missed:
+                unfilled += 1
+                gaps += not is_unreliable
+            elif incidents.unfilled:
+                unfilled += 1
+            if incidents.stray_events:
+                strays += 1
         if connection.last_ns is not None and connection.last_ns > last_ns:
             last_ns = connection.last_ns
     return Totals(naks, retransmitted, copies, bad_icrcs, gaps, unfilled, strays, unreliable, last_ns)

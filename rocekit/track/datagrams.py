@@ -72,7 +72,7 @@ class Datagrams:
             self._both_ways.remove(waiting.pop(0))
         if waiting:
             connection, side = waiting.pop(0), 1
-            connection.around[1] = r.around(i)
+            connection.has_around(1, r.around(i))
         elif known is None:
             connection, side = self._connect(r, i), 0
             self._one_way.setdefault((plain[1], plain[0]), []).append(connection)

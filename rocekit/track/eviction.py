@@ -82,7 +82,7 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
                 tracker._end(connection)
                 at = 2 * connection.id
                 tracker._sides[at : at + 2] = [None, None]
-                connection.progress = [None, None]
+                connection.progress = (None, None)
     in_use_ns = max((connection.last_ns or 0 for connection in every), default=0) - _IN_USE_NS
 
     def rank(connection: Connection) -> tuple[bool, int]:

@@ -41,6 +41,8 @@ cdef class Ledger:
     cdef public int64_t _numbers
     cdef public set _waiting
 
+    cpdef set_up(self, Connection connection, int64_t side, Sink sink, Progress progress)
+
     @cython.locals(at=Py_ssize_t, transfer=Transfer)
     cpdef Transfer find(self, int64_t p)
 

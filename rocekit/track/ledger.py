@@ -96,7 +96,7 @@ class Ledger:
         troubles: the ``Troubles`` of this side, None before the first.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
+    def set_up(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
         self.connection = connection
         self.side = side
         self.sink = sink

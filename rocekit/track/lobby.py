@@ -147,7 +147,10 @@ class Lobby:
         first, last = flow.first_bucket, flow.last_bucket
         base = place_of(flow) << _NEAR_BITS
         for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
-            self._buckets[base | number & MASK >> _NEAR_BITS].pop(flow, None)
+            bucket = self._buckets[base | number & MASK >> _NEAR_BITS]
+            bucket.pop(flow, None)
+            if not bucket:  # there may be thousands of them
+                del self._buckets[base | number & MASK >> _NEAR_BITS]
         flow.first_bucket = flow.last_bucket = -1
 
     def _find_by_psn(self) -> None:

@@ -18,6 +18,8 @@ cdef class Outcomes:
     cdef public Py_ssize_t first
     cdef public dict awaiting
 
+    cpdef set_up(self, Ledger ledger, Progress progress, Recent recent)
+
     cpdef Transfer begin(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
     @cython.locals(transfer=Transfer, first=Py_ssize_t, end=Py_ssize_t)

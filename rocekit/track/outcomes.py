@@ -28,7 +28,7 @@ class Outcomes:
         None before the first.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
+    def set_up(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
         self.ledger = ledger
         self.progress = progress
         self.recent = recent

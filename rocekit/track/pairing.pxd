@@ -4,11 +4,11 @@ from libc.stdint cimport int64_t
 
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection, connected
-from rocekit.track.ledger cimport Sink
 from rocekit.track.lobby cimport Lobby
 from rocekit.track.pairs.waiting cimport Flow, seen
 from rocekit.packets.rows cimport Rows
 from rocekit.track.requests cimport Requests
+from rocekit.track.rest.side_table cimport SideTable
 
 cdef tuple KINDS
 cdef tuple TRANSPORT
@@ -28,7 +28,7 @@ cpdef object flow_key(Rows r, Py_ssize_t i)
 cpdef object _key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
 
 
-cdef class Pairing(Sink):
+cdef class Pairing(SideTable):
     cdef public list connections
     cdef public int64_t stray_cnps
     cdef public set limits_met
@@ -43,7 +43,6 @@ cdef class Pairing(Sink):
     cdef public dict _lobbies
     cdef public Chains _chains
     cdef public list _addresses
-    cdef public list _sides
     cdef public int64_t _touched
     cdef public dict _turnarounds
 
@@ -57,8 +56,6 @@ cdef class Pairing(Sink):
 
     @cython.locals(time_ns=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
-
-    cpdef Requests _requests(self, Connection connection, int64_t side)
 
     cpdef Lobby _lobby(self, Flow flow)
 
@@ -92,9 +89,6 @@ cdef class Pairing(Sink):
 
     @cython.locals(flow=Flow)
     cpdef _empty(self, Lobby lobby)
-
-    @cython.locals(requests=Requests, side=Py_ssize_t)
-    cpdef _end(self, Connection connection)
 
     @cython.locals(requests=Requests)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)

@@ -16,14 +16,14 @@ from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
-from rocekit.track.connections import NEITHER_KNOWN, Connection, connected
-from rocekit.track.ledger import Sink
+from rocekit.track.connections import Connection, connected
 from rocekit.track.lobby import Lobby, explains_most
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.pairs.waiting import Flow, Waiting, seen
-from rocekit.track.requests import PROBATION, Requests
+from rocekit.track.requests import PROBATION
+from rocekit.track.rest.side_table import SideTable
 from rocekit.wire import OPERATION
 from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
@@ -48,7 +48,7 @@ def _key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
     return way + (scope << _WAY_BITS) if scope else way
 
 
-class Pairing(Sink):
+class Pairing(SideTable):
     """Connections out of flows.
 
     Args:
@@ -62,6 +62,7 @@ class Pairing(Sink):
     """
 
     def __init__(self, pairs: Iterable[Pair], on_connection: Callable[[Connection], None] | None) -> None:
+        super().__init__()
         self.connections: list[Connection] = []
         self.stray_cnps = 0
         self.limits_met: set[str] = set()
@@ -78,7 +79,6 @@ class Pairing(Sink):
         self._chains = Chains()
         self._addresses: list[str] = []
         self._numbers = AddressNumbers()
-        self._sides: list[Requests | None] = []  # of connection n: a at 2n, b at 2n + 1
         self._touched = 0
         self._turnarounds: dict[tuple[str | None, str | None], int] = {}
 
@@ -131,7 +131,7 @@ class Pairing(Sink):
             scope = awaited.pop()
         del self._flows[way + (scope << _WAY_BITS)]
         flow.around, flow.scope = around, around.scope
-        flow.connection.around[flow.side] = around
+        flow.connection.has_around(flow.side, around)
         return flow
 
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
@@ -141,23 +141,6 @@ class Pairing(Sink):
     def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
         """Track packets that were chained while they waited; False if they are to be tracked one by one."""
         raise NotImplementedError
-
-    def _requests(self, connection: Connection, side: int) -> Requests:
-        requests = Requests(connection, side, self, connection.transport != "UC")
-        self._sides[2 * connection.id + side] = requests
-        connection.progress[side] = requests.progress
-        if connection.negotiated is not NEITHER_KNOWN:
-            psn = connection.negotiated[side].starting_psn
-            if psn is not None:
-                requests.start(psn)
-        return requests
-
-    def _end(self, connection: Connection) -> None:
-        """Nothing more comes on a connection: close what is open."""
-        for side in (2 * connection.id, 2 * connection.id + 1):
-            requests = self._sides[side]
-            if requests is not None:
-                requests.finalise()
 
     # ------------------------------------------------------------------ by PSN
 
@@ -220,7 +203,7 @@ class Pairing(Sink):
                 self._requests(connection, requester.side).start(requester.low & MASK)
         else:
             responder.connection, responder.side = connection, 1 - requester.side
-            connection.around[1 - requester.side] = responder.around
+            connection.has_around(1 - requester.side, responder.around)
             requester.partner, responder.partner = responder, requester
             connection.qpns[requester.side] = responder.qpn
             connection.paired_by = lobby.decided_by
@@ -262,7 +245,7 @@ class Pairing(Sink):
             paired_by,
         )
         asking.connection, asking.side = connection, 0
-        connection.around = [asking.around, asking.around if other is None else other.around]
+        connection.is_in(asking.around, asking.around if other is None else other.around)
         if other is not None:
             other.connection, other.side = connection, 1
             asking.partner, other.partner = other, asking
@@ -272,7 +255,7 @@ class Pairing(Sink):
     def _connect_datagrams(self, r: Rows, i: int) -> Connection:
         ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
         connection = connected(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]], None)
-        connection.around = [r.around(i), r.around(i)]
+        connection.is_in(r.around(i), r.around(i))
         self._add(connection)
         return connection
 
@@ -326,7 +309,7 @@ class Pairing(Sink):
             [flow.qpn, None],
             None,
         )
-        connection.around = [flow.around, flow.around]
+        connection.is_in(flow.around, flow.around)
         flow.connection, flow.side = connection, 1
         self._add(connection)
         return connection
@@ -418,7 +401,7 @@ class Pairing(Sink):
             self._leave(connection)
             connection.ips = ips
         flow.connection, flow.side = connection, side
-        connection.around = [flow.around, flow.around]
+        connection.is_in(flow.around, flow.around)
         back = Flow(
             flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side,
             around=flow.around, scope=flow.scope,
@@ -463,7 +446,7 @@ class Pairing(Sink):
         )
         connection.path_mtu = exchange.request.cm.path_mtu
         connection.negotiated = self._known.agreed(exchange, (a_qpn, b_qpn))
-        connection.around = [exchange.request.around, around]
+        connection.is_in(exchange.request.around, around)
         exchange.connection = connection
         self._add(connection)
         waiting = []

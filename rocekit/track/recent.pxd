@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
+from rocekit.track.rest.numbers cimport NumberReader, NumberWriter
 
 cdef int64_t FOLLOWED
 cdef int64_t ID_MASK
@@ -63,6 +64,14 @@ cdef class Recent:
     cdef public int64_t _covered
     cdef public RecentResponses _responses
 
+    @cython.locals(before=int64_t, at=int64_t, word=int64_t)
+    cpdef pack(self, NumberWriter out)
+
+    cdef int64_t _pack_slot(self, NumberWriter out, int64_t word, int64_t before, int64_t time_ns)
+
+    @cython.locals(before=int64_t, at=int64_t, word=int64_t)
+    cpdef unpack(self, NumberReader data)
+
     @cython.locals(ring=AllSlots, slot=int64_t, word=int64_t, to=int64_t)
     cpdef _grow(self)
 
@@ -81,7 +90,7 @@ cdef class Recent:
     @cython.locals(ring=AllSlots, n=int64_t, word=int64_t, to=int64_t)
     cpdef int64_t _covered_anew(self, int64_t p)
 
-    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t, ring=AllSlots, word=int64_t)
+    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(at=int64_t)
@@ -90,8 +99,14 @@ cdef class Recent:
     @cython.locals(at=int64_t)
     cpdef int64_t sent_id(self, int64_t p)
 
-    @cython.locals(at=int64_t, ring=AllSlots, sent_ns=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t sent_ns(self, int64_t p)
+
+    @cython.locals(ring=AllSlots, sent_ns=int64_t)
+    cdef int64_t _sent_time_ns(self, int64_t at)
+
+    @cython.locals(ring=AllSlots)
+    cdef _put_sent(self, int64_t at, int64_t word, int64_t time_ns)
 
     cpdef int64_t last_sent_ns(self, int64_t p)
 
@@ -111,8 +126,11 @@ cdef class Recent:
 
     cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
-    @cython.locals(at=int64_t, slot=int64_t, ring=AllSlots, word=int64_t)
+    @cython.locals(at=int64_t, slot=int64_t)
     cpdef covered(self, int64_t upto, int64_t time_ns, int64_t msn)
+
+    @cython.locals(ring=AllSlots)
+    cdef _put_covered(self, int64_t at, int64_t word, int64_t time_ns)
 
     cpdef _said_again(self, int64_t slot)
 

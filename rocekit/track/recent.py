@@ -15,6 +15,7 @@ from rocekit.packets.rows import COMPILED
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.rest.numbers import NumberReader, NumberWriter
 
 #: Packets remembered of each direction: when they came, and with which IPv4 identification.
 RING: Final = 64
@@ -89,6 +90,68 @@ class Recent:
         self._covered = 0
         self._responses: RecentResponses | None = None
 
+    # ------------------------------------------------------------------ at rest (see ``rest.sides``)
+
+    def pack(self, out: NumberWriter) -> None:
+        """Write all that are numbers; READ responses and what was said again stay as they are."""
+        out.put_ns(self.last_tx_ns)
+        out.put_ns(self.last_rx_ns)
+        out.put_ns(self.back_ns)
+        out.put(self.once_from)
+        out.put(self.turnaround_ns)
+        out.put(self.overtaken)
+        out.put(self.ids_followed)
+        out.put(self.ids_broke)
+        out.put(self._last_id)
+        out.put(self._mask)
+        out.put(self._covered if self._covered_ring is None else -1)
+        before = at = 0
+        while at < (self._mask + 1) * _WORDS:
+            before = self._pack_slot(out, self._sent_word(at) + _ID_UNIT, before, self._sent_time_ns(at))
+            at += _WORDS
+        before = at = 0
+        while at < self._covered * _WORDS:
+            word = self._covered_word(at) + _MSN_UNIT
+            before = self._pack_slot(out, word, before, self._covered_time_ns(at))
+            at += _WORDS
+
+    def _pack_slot(self, out: NumberWriter, word: int, before: int, time_ns: int) -> int:
+        """Write a slot; those that are in use differ from each other."""
+        if not word:
+            out.put(0)
+            return before
+        out.put(word - before)
+        out.put_ns(time_ns)
+        return word
+
+    def unpack(self, data: NumberReader) -> None:
+        """Become what was written."""
+        self.last_tx_ns, self.last_rx_ns = data.take_ns(), data.take_ns()
+        self.back_ns, self.once_from = data.take_ns(), data.take()
+        self.turnaround_ns, self.overtaken = data.take(), data.take()
+        self.ids_followed, self.ids_broke = data.take(), data.take()
+        self._last_id, self._mask, self._covered = data.take(), data.take(), data.take()
+        if self._mask == _SLOT:
+            self._ring = AllSlots()
+        if self._covered < 0:
+            self._covered_ring, self._covered = AllSlots(), RING
+        before = at = 0
+        while at < (self._mask + 1) * _WORDS:
+            word = data.take()
+            if word:
+                before += word
+                self._put_sent(at, before, data.take_ns())
+            at += _WORDS
+        before = at = 0
+        while at < self._covered * _WORDS:
+            word = data.take()
+            if word:
+                before += word
+                self._put_covered(at, before, data.take_ns())
+            at += _WORDS
+
+    # ------------------------------------------------------------------ slots
+
     def _grow(self) -> None:
         """Two PSNs near each other have the same slot: from now on each has its own."""
         ring = AllSlots()
@@ -154,12 +217,8 @@ class Recent:
         if self._mask != _SLOT and self._sent_word(at) != _NOTHING_SENT and self._sent_at(p) < 0:
             self._grow()
             at = (p & self._mask) * _WORDS
-        word, self.last_tx_ns = (p + 1) * _ID_UNIT + ip_id, r.time_ns[i]
-        ring = self._ring
-        if ring is None:
-            self._few[at], self._few[at + 1] = word, self.last_tx_ns
-        else:
-            ring.words[at], ring.words[at + 1] = word, self.last_tx_ns
+        self.last_tx_ns = r.time_ns[i]
+        self._put_sent(at, (p + 1) * _ID_UNIT + ip_id, self.last_tx_ns)
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""
@@ -174,11 +233,19 @@ class Recent:
     def sent_ns(self, p: int) -> int:
         """When the packet in the slot of ``p`` was sent."""
         at = self._sent_at(p)
-        if at < 0:
-            return 0
+        return self._sent_time_ns(at) if at >= 0 else 0
+
+    def _sent_time_ns(self, at: int) -> int:
         ring = self._ring
         sent_ns: int = self._few[at + 1] if ring is None else ring.words[at + 1]
         return sent_ns
+
+    def _put_sent(self, at: int, word: int, time_ns: int) -> None:
+        ring = self._ring
+        if ring is None:
+            self._few[at], self._few[at + 1] = word, time_ns
+        else:
+            ring.words[at], ring.words[at + 1] = word, time_ns
 
     def last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
@@ -258,7 +325,10 @@ class Recent:
         at = self._covered_at(upto)
         if at < 0:
             at = self._covered_anew(upto)
-        word, self.last_rx_ns = (upto + 1) * _MSN_UNIT + (msn + 1), time_ns
+        self.last_rx_ns = time_ns
+        self._put_covered(at, (upto + 1) * _MSN_UNIT + (msn + 1), time_ns)
+
+    def _put_covered(self, at: int, word: int, time_ns: int) -> None:
         ring = self._covered_ring
         if ring is None:
             self._few_covered[at], self._few_covered[at + 1] = word, time_ns

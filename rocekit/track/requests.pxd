@@ -33,6 +33,9 @@ cdef class Requests:
     cdef public object clean
     cdef public bint in_lane
 
+    @cython.locals(recent=Recent, ledger=Ledger, outcomes=Outcomes, assembly=Assembly)
+    cpdef set_up(self, Connection connection, int64_t side, Sink sink, Progress progress)
+
     cpdef start(self, int64_t psn)
 
     @cython.locals(ledger=Ledger, assembly=Assembly, transfer=Transfer)
@@ -70,3 +73,7 @@ cdef class Requests:
 
     @cython.locals(psn=int64_t, near=int64_t, p=int64_t, lowest=int64_t, refused=bint, first=Rows, row=Py_ssize_t)
     cpdef bint _started_by(self, Rows r, Py_ssize_t i, str operation)
+
+
+@cython.locals(requests=Requests)
+cpdef Requests requests_of(Connection connection, int64_t side, Sink sink, Progress progress)

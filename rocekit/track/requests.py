@@ -21,7 +21,7 @@ from rocekit.track.assembly import Assembly
 from rocekit.track.events import Event
 from rocekit.track.ledger import Ledger
 from rocekit.track.outcomes import Outcomes
-from rocekit.track.progress import RESYNC, Progress
+from rocekit.track.progress import RESYNC
 from rocekit.track.recent import Recent
 from rocekit.track.repeats import troubles_of
 from rocekit.track.responses import Responses
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocekit.track.bulk import Chain
     from rocekit.track.connections import Connection
     from rocekit.track.ledger import Sink
-    from rocekit.track.progress import Held
+    from rocekit.track.progress import Held, Progress
     from rocekit.track.repeats import Troubles
 
 #: Requests kept back at the start of an RC flow whose starting PSN is not known, until a response fixes it.
@@ -48,21 +48,26 @@ class Requests:
         connection: whose side it is.
         side: 0 for ``a``, 1 for ``b``.
         sink: takes the transfers as they begin and end.
-        reliable: False for UC, which nobody acknowledges.
+        progress: how far they have come.
 
     Attributes:
         clean: what the clean lane has of this side; in_lane: whether that is on, so that its latest transfers
         are no objects (see ``clean_lane``).
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+    def set_up(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
         self.connection = connection
-        self.progress = progress = Progress(reliable)
+        self.progress = progress
         self.recent = recent = Recent()
-        self.ledger = ledger = Ledger(connection, side, sink, progress)
-        self.outcomes = Outcomes(ledger, progress, recent)
-        self.assembly = Assembly(ledger, progress, recent, self.outcomes)
-        self.responses = Responses(ledger, progress, recent, self.outcomes, self.assembly)
+        # A constructor's arguments take long, and a flood has many sides.
+        self.ledger = ledger = Ledger.__new__(Ledger)
+        self.outcomes = outcomes = Outcomes.__new__(Outcomes)
+        self.assembly = assembly = Assembly.__new__(Assembly)
+        self.responses = Responses.__new__(Responses)
+        ledger.set_up(connection, side, sink, progress)
+        outcomes.set_up(ledger, progress, recent)
+        assembly.set_up(ledger, progress, recent, outcomes)
+        self.responses.set_up(ledger, progress, recent, outcomes, assembly)
         self.clean: Any = None
         self.in_lane = False
 
@@ -314,3 +319,10 @@ class Requests:
         if selective and connection.missed:  # the capture may have missed what was sent again
             return connection.recoveries[self.ledger.side]
         return passes.recovery
+
+
+def requests_of(connection: Connection, side: int, sink: Sink, progress: Progress) -> Requests:
+    """A side's state machine."""
+    requests: Requests = Requests.__new__(Requests)
+    requests.set_up(connection, side, sink, progress)
+    return requests

@@ -34,6 +34,10 @@ cdef class Responses:
     cdef public int64_t last_msn
     cdef public int64_t last_id
 
+    cpdef set_up(
+        self, Ledger ledger, Progress progress, Recent recent, Outcomes outcomes, Assembly assembly
+    )
+
     @cython.locals(copied=bint)
     cpdef note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
 

@@ -30,7 +30,7 @@ class Responses:
         last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK.
     """
 
-    def __init__(
+    def set_up(
         self, ledger: Ledger, progress: Progress, recent: Recent, outcomes: Outcomes, assembly: Assembly
     ) -> None:
         self.connection = ledger.connection

@@ -9,7 +9,7 @@ from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.lane.clean_lane cimport CleanLane
-from rocekit.track.lane.clean_side cimport CleanSide, under_way
+from rocekit.track.lane.clean_side cimport CleanSide
 from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
@@ -71,14 +71,14 @@ cdef class Tracker(Pairing):
 
     cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
 
-    @cython.locals(side=int64_t, requests=Requests)
+    @cython.locals(side=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
 
     @cython.locals(requests=Requests)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
-    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, requests=Requests, known=bint)
-    cpdef _enter(self, Flow flow, int64_t kind, int64_t opcode, int64_t psn)
+    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, known=bint)
+    cpdef _enter(self, Flow flow, int64_t opcode)
 
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)
@@ -86,6 +86,6 @@ cdef class Tracker(Pairing):
     @cython.locals(flow=Flow)
     cpdef _settle_all(self)
 
-    @cython.locals(requests=Requests, connection=Connection, transfer=Transfer, flow=Flow, lobby=Lobby)
+    @cython.locals(connection=Connection, transfer=Transfer, flow=Flow, lobby=Lobby)
     cpdef finish(self)
     cpdef _part(self, Flow flow)

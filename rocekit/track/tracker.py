@@ -26,11 +26,13 @@ from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
 from rocekit.track.lane.clean_lane import CleanLane
-from rocekit.track.lane.clean_side import CleanSide, under_way
+from rocekit.track.lane.clean_side import CleanSide
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.pairs.waiting import Flow
 from rocekit.track.pairs.waiting_rows import WaitingRows
+from rocekit.track.requests import Requests
+from rocekit.track.rest.sides import pack
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.mad import Mad, parse_mad
@@ -219,7 +221,7 @@ class Tracker(Pairing):
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
-                self._enter(flow, kind, r.opcode[i], r.psn[i])
+                self._enter(flow, r.opcode[i])
             elif kind == REQUEST:
                 self._chains.request(r.flow[i], r.opcode[i])
                 self._lobby(flow).go_on(flow, r, i)
@@ -252,17 +254,15 @@ class Tracker(Pairing):
         self._count(connection, r, i)
         side = flow.side
         if kind == REQUEST:
-            requests = self._sides[2 * connection.id + side] or self._requests(connection, side)
-            requests.request(r, i)
+            self._side(connection, side).request(r, i)
         elif kind == RESPONSE:
-            requests = self._sides[2 * connection.id + 1 - side] or self._requests(connection, 1 - side)
-            requests.respond(r, i)
+            self._side(connection, 1 - side).respond(r, i)
         else:
             connection.cnps += 1
 
     def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
         """Track packets that were chained while they waited; False if they are to be tracked one by one."""
-        requests = self._sides[2 * connection.id + flow.side] or self._requests(connection, flow.side)
+        requests = self._side(connection, flow.side)
         if not requests.chained(chain):
             return False
         self._count_before(flow)
@@ -273,14 +273,23 @@ class Tracker(Pairing):
     def forget(self) -> None:
         """Drop the transfers kept so far; those that go on are still reported."""
         if self._kept is not None:
-            for requests in self._sides:
-                if requests is not None and requests.in_lane:
-                    requests.clean.leave()
+            resting = []
+            for at, requests in enumerate(self._sides):
+                if isinstance(requests, Requests):
+                    if requests.in_lane:
+                        requests.clean.leave()
+                elif requests is not None and requests.unmade:
+                    resting.append(at)
             self._kept.forget()
+            # One after the other: there may be many, and all of them take much memory.
+            for at in resting:
+                awake = self._side(self.connections[at >> 1], at & 1)
+                self._kept.forget()
+                self._sides[at] = pack(awake, []) or awake
 
     # ------------------------------------------------------------------ packets that simply go on
 
-    def _enter(self, flow: Flow, kind: int, opcode: int, psn: int) -> None:
+    def _enter(self, flow: Flow, opcode: int) -> None:
         """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
         partner, connection = flow.partner, flow.connection
         assert connection is not None
@@ -291,16 +300,11 @@ class Tracker(Pairing):
             other = self._clean_side(partner)
             mine.other, other.other = other, mine
             requests = self._sides[2 * connection.id + partner.side]
-            if requests is not None:
+            if isinstance(requests, Requests):
                 self._lane.enter(other, requests, known)
-                if kind == RESPONSE:
-                    other.requests = requests
-                    other.reading = under_way(requests, psn) if self._lane.is_read_on(opcode) else None
         requests = self._sides[2 * connection.id + flow.side]
-        if requests is not None:
+        if isinstance(requests, Requests):
             self._lane.enter(mine, requests, known)
-            if kind == REQUEST:
-                mine.reading = None
 
     def _clean_side(self, flow: Flow) -> CleanSide:
         """What the clean lane has of a flow's sender."""
@@ -340,7 +344,7 @@ class Tracker(Pairing):
         for lobby in self._lobbies.values():
             self._empty(lobby)
         for requests in self._sides:
-            if requests is not None and requests.in_lane:
+            if isinstance(requests, Requests) and requests.in_lane:
                 self._lane.end(requests.clean)
         for connection in self.connections:
             self._end(connection)

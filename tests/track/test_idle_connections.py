@@ -18,12 +18,15 @@ from rocekit.decode import Decoder
 from rocekit.packets.rows import COMPILED
 from rocekit.track import assembly, connections, lobby, transfers
 from rocekit.track.pairs import waiting
+from rocekit.track.rest.resting import rest
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame
 
 FEW, MANY = 200, 1_000
 #: Bytes, of which the packets' columns are a part. A tracker that made all of it at once took 6,900.
-MOST_BYTES = 4_700
+MOST_BYTES = 4_500
+#: The same at rest, as a live view keeps it.
+MOST_AT_REST = 2_048
 
 
 def exchanges(count: int) -> list[Frame]:
@@ -40,23 +43,35 @@ def exchanges(count: int) -> list[Frame]:
     return frames
 
 
-def test_a_connection_of_one_exchange_takes_little_memory() -> None:
-    if not COMPILED:
-        pytest.skip("objects of plain Python are larger")
+def bytes_each(frames: list[Frame], connections: int, *, rests: bool) -> float:
+    """What a connection more takes."""
     decoder, tracker = Decoder(), Tracker(plain=0)
     taken: dict[int, int] = {}
-    with open_capture(io.BytesIO(pcap(exchanges(MANY), unit="ns")), batch_frames=2 * FEW) as capture:
+    packets = len(frames) // connections
+    with open_capture(io.BytesIO(pcap(frames, unit="ns")), batch_frames=packets * FEW) as capture:
         tracemalloc.start()
         try:
             for part in capture:
                 tracker.feed(decoder.decode(part))
                 tracker.forget()
+                if rests:
+                    rest(tracker, 1 << 62)
                 gc.collect()
                 taken[len(tracker.connections)] = tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
-    assert len(tracker.connections) == MANY
-    assert (taken[MANY] - taken[FEW]) / (MANY - FEW) < MOST_BYTES
+    assert len(tracker.connections) == connections
+    return (taken[connections] - taken[FEW]) / (connections - FEW)
+
+
+@pytest.mark.skipif(not COMPILED, reason="objects of plain Python are larger")
+def test_a_connection_of_one_exchange_takes_little_memory() -> None:
+    assert bytes_each(exchanges(MANY), MANY, rests=False) < MOST_BYTES
+
+
+@pytest.mark.skipif(not COMPILED, reason="objects of plain Python are larger")
+def test_a_connection_at_rest_takes_half_of_that() -> None:
+    assert bytes_each(exchanges(MANY), MANY, rests=True) < MOST_AT_REST
 
 
 def test_what_all_idle_sides_share_stays_empty(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ What is in order (IBA Vol. 1, 9.7.2 and 9.7.5) stands here, from the top to the 
 * ``CleanLane.takes``: which packets of which directions it takes;
 * ``_request``: the next PSN, with which a SEND or WRITE begins, goes on or ends;
 * ``_ack``: an ACK of what was sent, which completes the messages that it covers;
-* ``CleanSide.reads_on``: a response in the middle of a READ, which itself is an object;
 * ``enter`` and ``leave``: when a direction is clean, and how it is handed to the state machine.
 
 All else goes to ``requests``; with ``Tracker(clean_lane=False)`` all packets do, with the same result.
@@ -18,18 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
-from rocekit.track.lane.opcode_meanings import (
-    BEGINS_MESSAGE,
-    ENDS_MESSAGE,
-    HAS_IETH,
-    HAS_IMMDT,
-    HAS_RETH,
-    IS_ACK,
-    IS_OF,
-    READ_BEGINS,
-    READ_GOES_ON,
-    meaning,
-)
 from rocekit.track.lane.row_layout import (
     ACK_FRAME,
     ACK_NS,
@@ -57,16 +44,45 @@ from rocekit.track.lane.transfer_rows import TransferRows, table
 from rocekit.track.ledger import WINDOW
 from rocekit.track.progress import RESYNC
 from rocekit.track.transfers import ACKED, SENT
-from rocekit.wire import SYNDROME_KIND
+from rocekit.wire import ENDS, OPERATION, STARTS, SYNDROME_KIND
 from rocekit.wire.network import ECN_CE
+from rocekit.wire.packet_kinds import KINDS, REQUEST
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.ledger import Sink
     from rocekit.track.requests import Requests
+    from rocekit.track.transfers import Transfer
 
-_SAYS_ACK: Final = wire.ACK
+# What an opcode is: the operation's number, and these. 0: the clean lane does not take it.
+_SEND, _WRITE, _ACK = 1, 2, 3
+_OPERATIONS: Final = 3
+_STARTS: Final = 1 << 2
+_ENDS: Final = 1 << 3
+_HAS_RETH: Final = 1 << 4
+_IMMEDIATE: Final = 1 << 5
+_INVALIDATE: Final = 1 << 6
+_IS_ACK: Final = wire.ACK
+
+
+def _meaning(value: int) -> int:
+    opcode, operation = wire.OPCODES.get(value), OPERATION[value]
+    if opcode is None:
+        return 0
+    if operation == "ACK":
+        return _ACK
+    if KINDS[value] != REQUEST or operation not in ("SEND", "WRITE"):
+        return 0
+    headers = opcode.headers
+    return (
+        (_SEND if operation == "SEND" else _WRITE)
+        + _STARTS * STARTS[value]
+        + _ENDS * ENDS[value]
+        + _HAS_RETH * (wire.RETH in headers)
+        + _IMMEDIATE * (wire.IMMDT in headers)
+        + _INVALIDATE * (wire.IETH in headers)
+    )
 
 
 class CleanLane:
@@ -92,7 +108,7 @@ class CleanLane:
         self._meanings: Any = table(256)
         self._kinds: Any = table(256)
         for value in range(256):
-            self._meanings[value], self._kinds[value] = meaning(value), SYNDROME_KIND[value]
+            self._meanings[value], self._kinds[value] = _meaning(value), SYNDROME_KIND[value]
 
     # ------------------------------------------------------------------ what is in order
 
@@ -110,13 +126,9 @@ class CleanLane:
             if side is None:
                 break
             what = self._meanings[r.opcode[i]]
-            if what == IS_ACK:
+            if what == _ACK:
                 other = side.other
                 if other is None or not other.on or not self._ack(other, r, i):
-                    break
-            elif what == READ_GOES_ON:
-                other = side.other
-                if other is None or other.reading is None or not other.reads_on(r, i):
                     break
             elif what == 0 or not side.on or not self._request(side, r, i, what):
                 break
@@ -133,14 +145,14 @@ class CleanLane:
         """Take a request that has the next PSN, and is the next packet of its message."""
         progress, rows, payload = side.requests.progress, self.rows, r.payload_length[i]
         p, at = progress.expected, side.building
-        if r.psn[i] != p & MASK or (payload != side.mtu and not what & ENDS_MESSAGE):
+        if r.psn[i] != p & MASK or (payload != side.mtu and not what & _ENDS):
             return False
-        if what & BEGINS_MESSAGE:
+        if what & _STARTS:
             if at >= 0 or (side.count + side.before >= 2 * WINDOW and not self._drop_oldest(side)):
                 return False
             at = self._open(side, r, i, what)
         else:
-            if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & IS_OF:
+            if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & _OPERATIONS:
                 return False
             announced = rows.words[at + ANNOUNCED]
             if announced >= 0 and (p - rows.words[at + FIRST_PSN]) * side.mtu >= announced:
@@ -150,7 +162,7 @@ class CleanLane:
             rows.words[at + PACKETS] += 1
             rows.words[at + BYTES] += payload
             rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = r.time_ns[i], r.frame[i]
-        if what & ENDS_MESSAGE:
+        if what & _ENDS:
             side.building = NONE
             self._close(side, at, r, i, what)
         else:
@@ -169,7 +181,7 @@ class CleanLane:
         rows.words[at + FIRST_FRAME] = rows.words[at + LAST_FRAME] = r.frame[i]
         rows.words[at + BYTES], rows.words[at + WHAT] = r.payload_length[i], r.opcode[i]
         rows.words[at + VA], rows.words[at + KEY], rows.words[at + ANNOUNCED] = 0, -1, -1
-        if what & HAS_RETH:
+        if what & _HAS_RETH:
             if r.rkey[i] >= 0:
                 rows.words[at + VA], rows.words[at + KEY] = r.remote_va[i], r.rkey[i]
             if r.dma_length[i] >= 0:
@@ -198,9 +210,9 @@ class CleanLane:
             side.largest = r.payload_length[i]
             if side.largest > side.connection.largest_payload:
                 side.connection.largest_payload = side.largest
-        if what & HAS_IMMDT:
+        if what & _IMMEDIATE:
             rows.note_extra(at, HAS_IMMEDIATE, r.immediate[i])
-        elif what & HAS_IETH:
+        elif what & _INVALIDATE:
             rows.note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
         if self.reports and not side.reliable:
             self._report(side, at)
@@ -217,7 +229,7 @@ class CleanLane:
 
     def _ack(self, side: CleanSide, r: Rows, i: int) -> bool:
         """Take an ACK of requests that the side has sent."""
-        if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _SAYS_ACK:
+        if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _IS_ACK:
             return False
         requests, rows = side.requests, self.rows
         progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
@@ -245,8 +257,11 @@ class CleanLane:
     # ------------------------------------------------------------------ in and out
 
     def send_on(self, flow: int, side: CleanSide | None) -> None:
-        """The packets of a flow are those that ``side`` sends; None: they go to the state machine."""
-        if flow < len(self._sides):
+        """The packets of a flow are those that ``side`` sends; None: they go to the state machine.
+
+        A flow without packets has the number −1.
+        """
+        if 0 <= flow < len(self._sides):
             self._sides[flow] = side
 
     def forget_flows(self) -> None:
@@ -255,11 +270,7 @@ class CleanLane:
 
     def knows(self, opcode: int) -> bool:
         """Whether such packets can be in order here; what follows others is often like them."""
-        return self._meanings[opcode] & IS_OF != 0
-
-    def is_read_on(self, opcode: int) -> bool:
-        """Whether more responses of the same READ follow such a packet."""
-        return self._meanings[opcode] & (READ_BEGINS | READ_GOES_ON) != 0
+        return self._meanings[opcode] != 0
 
     def enter(self, side: CleanSide, requests: Requests, known: bool) -> None:
         """The state machine has taken a packet of a connection: what follows may be in order.
@@ -282,7 +293,7 @@ class CleanLane:
             self.rows.fill(at, building, BEGINS[building.operation])
             self._append(side, at)
         side.on = requests.in_lane = True
-        side.requests, requests.clean, side.reading = requests, side, None
+        side.requests, requests.clean = requests, side
         side.before, side.objects_open = len(ledger.window), outcomes.is_open()
         side.largest = side.connection.largest_payload
         troubles = ledger.troubles
@@ -290,11 +301,18 @@ class CleanLane:
 
     def leave(self, side: CleanSide) -> None:
         """The state machine goes on with a side."""
+        for transfer in self.hand_over(side):
+            self._sink.made(transfer)
+
+    def hand_over(self, side: CleanSide) -> list[Transfer]:
+        """The state machine gets a side; gives those of its transfers that nobody has heard of as objects."""
         self.flush(side)
+        unmade: list[Transfer] = []
         at = side.first
         while at >= 0:
-            at = self._make(side, at)
+            at = self._make(side, at, unmade)
         self._clear(side)
+        return unmade
 
     def end(self, side: CleanSide) -> None:
         """Nothing more comes, so that a summary needs no objects of what is over."""
@@ -302,13 +320,16 @@ class CleanLane:
         at, forgets = side.first, self._sink.forgets()
         if forgets:
             self._sink.settled(side.requests.ledger.window)
+        unmade: list[Transfer] = []
         while at >= 0:
             at = (
                 self._settle(side, at)
                 if forgets and self.rows.is_over(at, side.reliable)
-                else self._make(side, at)
+                else self._make(side, at, unmade)
             )
         self._clear(side)
+        for transfer in unmade:
+            self._sink.made(transfer)
 
     def _clear(self, side: CleanSide) -> None:
         side.first = side.last = side.open = side.building = NONE
@@ -342,12 +363,16 @@ class CleanLane:
         self._touched.clear()
         self._batch = None
 
-    def _make(self, side: CleanSide, at: int) -> int:
-        """Make an object of a side's oldest row, for the state machine; gives the next row."""
+    def _make(self, side: CleanSide, at: int, unmade: list[Transfer]) -> int:
+        """Make an object of a side's oldest row, for the state machine; gives the next row.
+
+        Args:
+            unmade: gets the object if nobody has heard of it.
+        """
         requests, what = side.requests, self.rows.words[at + WHAT]
         transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
         if not what & IS_MADE:
-            self._sink.made(transfer)
+            unmade.append(transfer)
         requests.ledger.window.append(transfer)
         if side.reliable and not what & IS_ACKED:
             requests.outcomes.unacked.append(transfer)

@@ -1,6 +1,6 @@
 # The types of waiting.py where it is compiled; see setup.py.
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain
@@ -14,27 +14,28 @@ cdef int64_t _SOURCE_BITS
 
 
 cdef class Flow:
-    cdef public int64_t src
-    cdef public int64_t dst
-    cdef public int64_t qpn
+    # Those of 32 bits side by side: there are many flows.
+    cdef public int32_t src
+    cdef public int32_t dst
+    cdef public int32_t qpn
     cdef public str transport
-    cdef public int64_t sport
+    cdef public int32_t sport
+    cdef public int32_t responses
+    cdef public int32_t side
+    cdef public int32_t waits
+    cdef public int32_t turn
+    cdef public int32_t chained
+    cdef public int32_t first_bucket
+    cdef public int32_t last_bucket
+    cdef public int32_t number
     cdef public int64_t low
     cdef public int64_t high
-    cdef public int64_t responses
     cdef public dict votes
     cdef public Connection connection
-    cdef public int64_t side
     cdef public int64_t first_request_ns
     cdef public list held
     cdef public int64_t held_ns
-    cdef public int64_t waits
-    cdef public Py_ssize_t turn
-    cdef public int64_t chained
     cdef public object lobby
-    cdef public int64_t first_bucket
-    cdef public int64_t last_bucket
-    cdef public int64_t number
     cdef public Flow partner
     cdef public object around
     cdef public int64_t scope

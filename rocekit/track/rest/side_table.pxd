@@ -1,0 +1,23 @@
+# The types of side_table.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection
+from rocekit.track.ledger cimport Sink
+from rocekit.track.progress cimport Progress
+from rocekit.track.requests cimport Requests, requests_of
+from rocekit.track.rest.sides cimport PackedSide, woken
+
+
+cdef class SideTable(Sink):
+    cdef public list _sides
+
+    cpdef Requests _awake(self, Connection connection, int64_t side)
+
+    cpdef Requests _side(self, Connection connection, int64_t side)
+
+    @cython.locals(requests=Requests)
+    cpdef Requests _requests(self, Connection connection, int64_t side)
+
+    @cython.locals(requests=Requests, side=int64_t, rested=bint)
+    cpdef _end(self, Connection connection)

@@ -1,0 +1,55 @@
+"""The state machines of both sides of all connections: awake, or at rest (see ``rest``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocekit.track.connections import NEITHER_KNOWN
+from rocekit.track.ledger import Sink
+from rocekit.track.progress import Progress
+from rocekit.track.requests import requests_of
+from rocekit.track.rest.sides import PackedSide, woken
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+    from rocekit.track.requests import Requests
+
+
+class SideTable(Sink):
+    """The requests of each side, and the responses to them, once it has sent one or got one."""
+
+    def __init__(self) -> None:
+        # Of connection n: a at 2n, b at 2n + 1.
+        self._sides: list[Requests | PackedSide | None] = []
+
+    def _awake(self, connection: Connection, side: int) -> Requests | None:
+        """The requests of a side, which may have been at rest; None: it has sent none."""
+        found = self._sides[2 * connection.id + side]
+        if isinstance(found, PackedSide):
+            found = self._sides[2 * connection.id + side] = woken(found, connection, side, self)
+        return found
+
+    def _side(self, connection: Connection, side: int) -> Requests:
+        """The requests of a side, to which a packet belongs."""
+        return self._awake(connection, side) or self._requests(connection, side)
+
+    def _requests(self, connection: Connection, side: int) -> Requests:
+        requests = requests_of(connection, side, self, Progress(connection.transport != "UC"))
+        self._sides[2 * connection.id + side] = requests
+        connection.has_progress(side, requests.progress)
+        if connection.negotiated is not NEITHER_KNOWN:
+            psn = connection.negotiated[side].starting_psn
+            if psn is not None:
+                requests.start(psn)
+        return requests
+
+    def _end(self, connection: Connection) -> None:
+        """Nothing more comes on a connection: close what is open."""
+        for side in (0, 1):
+            rested = isinstance(self._sides[2 * connection.id + side], PackedSide)
+            requests = self._awake(connection, side)
+            if requests is not None:
+                requests.finalise()
+            if requests is not None and rested:  # many may end at once: one after the other
+                self.settled(requests.ledger.window)
+                self._sides[2 * connection.id + side] = None

@@ -8,8 +8,8 @@ at a given rate, as the scheduler counts it.
 
 lines: how much processor time a record takes until it is a line, or is left out by a filter.
 
-hours [SECONDS]: a program on that device posts and polls 100,000 times a second; how much of it is in the
-journal, and whether what is not there is counted exactly.
+hours [SECONDS [all | --every | --summary]]: a program on that device posts and polls 100,000 times a second;
+how much of it is in the journal, and whether what is not there is counted exactly.
 
 counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
 instructions (one a nanosecond, whatever else this machine does). Runs with and without `rocekit record`
@@ -144,10 +144,10 @@ HOURS: tuple[tuple[str, ...], ...] = ((), ("--every", "1000"), ("--summary",))
 
 def lines() -> None:
     from rocekit.record import ring
-    from rocekit.record.chosen_lines import ChosenLines
-    from rocekit.record.journal_lines import JournalLines
+    from rocekit.record.lines.chosen_lines import ChosenLines
+    from rocekit.record.lines.journal_lines import JournalLines
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.process import Process
-    from rocekit.record.selection import RecordFilter
 
     def send(n: int) -> bytes:
         head = ring.HEADER.pack(ring.SEND, 2, 1, 0, 17, 1000 + n, 10**18 + n)
@@ -180,7 +180,10 @@ def hours() -> None:
     from recorded import build_stub, recorder
 
     seconds = sys.argv[2] if len(sys.argv) > 2 else "60"
+    asked = sys.argv[3:]
     for options in HOURS:
+        if asked and (options[0] if options else "all") not in asked:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             program = build_stub(Path(folder))
             out = Path(folder, "x.journal.jsonl")

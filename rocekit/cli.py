@@ -29,15 +29,16 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """The entry point ``rocekit``."""
+    program = _program
     if sys.argv[1:2] == ["record"]:
-        from rocekit.record.early import start_early
+        from rocekit.record import early
 
-        start_early(sys.argv[2:])
+        early.start_early(sys.argv[2:])
+        program = _begun if early.started() else program
     import atexit
     import gc
     import io
 
-    from rocekit.ending import guarded
     from rocekit.standard_output import write_whole
 
     # Most objects stay until the process ends.
@@ -48,10 +49,34 @@ def main() -> None:
         # If the encoding has no µ or ✓, a ? is better than no output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    guarded(_program)
+    program()
+
+
+def _begun() -> None:
+    """The program of ``rocekit record`` runs: nothing is loaded that its recording does not need."""
+    try:
+        from rocekit.leaving import leave, watched
+        from rocekit.record import early
+        from rocekit.record.begun import record_begun
+
+        record_begun(early.begun())
+    except SystemExit as end:
+        if watched() or not isinstance(end.code, int):
+            raise
+        leave(end.code)
+    except BaseException as error:
+        from rocekit.ending import end_with
+
+        end_with(error)
 
 
 def _program() -> None:
+    from rocekit.ending import guarded
+
+    guarded(_run)
+
+
+def _run() -> None:
     from rocekit.commands.command_line import run
 
     run()

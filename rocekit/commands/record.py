@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +15,12 @@ from rocekit.errors import RocekitError
 from rocekit.files import JOURNAL_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from rocekit.journal.rotating import FileLimits
-    from rocekit.machine.counter_files import FolderRead
-    from rocekit.machine.counters import CounterPlace, CounterSnapshot
-    from rocekit.record.capture import PacketCapture
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
-    from rocekit.record.selection import RecordFilter
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -179,10 +174,8 @@ def command(
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
     limits = _limits(rotate, keep)
     choice = _choice(qps, opcodes, every, errors, summary)
-    from rocekit.record.early import begun as begun_early
     from rocekit.record.rank import find_rank
 
-    begun = begun_early()
     rank = find_rank(os.environ)
     if rank is not None:
         write = write and rank.name(write)
@@ -193,28 +186,24 @@ def command(
 
         target = RunningProgram(attach)
     name = command_line[0] if target is None else target.exe
-    if begun is not None:
-        output = Path(begun.output)
-    else:
-        output = output or default_output(name, write, rank)
-        _check_outputs(name, command_line[1:], write, output)
+    output = output or default_output(name, write, rank)
+    _check_outputs(name, command_line[1:], write, output)
     from rocekit.record import JournalRecorder, ProgramError, ProgramRecorder, find_program, holding_signals
+    from rocekit.record.counters_around import CountersAround
+    from rocekit.record.outcome import end_as, failures, outcome
     from rocekit.record.start import NICER
 
     try:
-        if begun is not None:
-            library = Path(begun.library)
-        else:
-            from rocekit.record.build import interposer
+        from rocekit.record.build import interposer
 
-            if target is None:
-                find_program(name)
-            library = interposer()
+        if target is None:
+            find_program(name)
+        library = interposer()
         if nccl:
             _load_profiler(output)
         with ExitStack() as undo:
             # Before NumPy starts threads, which would take signals meant for the program.
-            with holding_signals(None if begun is None else begun.mask) as mask:
+            with holding_signals() as mask:
                 capture = None
                 if interface is not None:
                     from rocekit.record.capture import PacketCapture
@@ -244,17 +233,16 @@ def command(
                 }
                 recorder: JournalRecorder
                 if target is None:
-                    options |= {"mask": mask, "children": follow_children, "begun": begun}
+                    options |= {"mask": mask, "children": follow_children}
                     recorder = ProgramRecorder(command_line, output, library, **options)
                 else:
                     from rocekit.record.attach.attached_recorder import AttachedRecorder
 
                     recorder = AttachedRecorder(target, output, library, told=_say, **options)
                 result = recorder.run()
-            for what in result.failed:
-                click.secho(f"record: {what}: what was recorded is incomplete", err=True, fg="red")
+            _tell(failures(result))
             if not quiet:
-                tell(result)
+                _tell(outcome(result))
                 if nccl:
                     _tell_collectives(output)
                 if redact and write is not None:
@@ -283,6 +271,11 @@ def command(
         ctx.exit(1)
 
 
+def _tell(lines: Iterator[tuple[str, str]]) -> None:
+    for words, style in lines:
+        click.secho(words, err=True, **({"dim": True} if style == "dim" else {"fg": style}))
+
+
 def _say(words: str) -> None:
     click.secho(f"record: {words}", err=True, dim=True)
 
@@ -305,7 +298,7 @@ def _choice(
     qps: tuple[int, ...], opcodes: tuple[str, ...], every: int | None, errors: int | None, summary: bool
 ) -> RecordFilter:
     """Which work requests to record."""
-    from rocekit.record.selection import RecordFilter
+    from rocekit.record.lines.selection import RecordFilter
     from rocekit.record.verbs_names import WR_OPCODES
 
     known = {*WR_OPCODES.values(), "RECV"}
@@ -362,30 +355,6 @@ def _tell_collectives(output: Path) -> None:
         click.secho(f"record: {words}", err=True, fg="yellow")
 
 
-class CountersAround:
-    """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself."""
-
-    def __init__(self, interface: str | None, capture: PacketCapture | None) -> None:
-        self._interface, self._capture = interface, capture
-        self._places: list[CounterPlace] = []
-
-    def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]:
-        """The counters now, or as they were read ``before``."""
-        from rocekit.machine.counters import CounterReader, RunningCapture
-
-        running = None
-        if self._interface is not None and self._capture is not None:
-            running = RunningCapture(self._interface, self._capture.path.name)
-        # Asking tc and ethtool takes longer than reading files: only where packets are captured.
-        reader = CounterReader(programs=self._interface is not None)
-        if not self._places:  # to find them takes longer than to read them
-            named = None if self._interface is None else [self._interface]
-            self._places = reader.rdma_places() if named is None else reader.places(named)
-        if before is None:
-            return [reader.snapshot(place, running) for place in self._places]
-        return reader.snapshots_of(self._places, before)
-
-
 def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
     """Beside the capture, where analyze finds it; else a new file in the current folder, of this rank."""
     if write is not None:
@@ -408,36 +377,6 @@ def _check_outputs(name: str, inputs: tuple[str, ...], write: Path | None, outpu
         check_output(path, inputs)  # a script, a file to read
 
 
-def tell(result: Recording) -> None:
-    """Print what was recorded, and what was not, on standard error."""
-    counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
-    journal = "" if result.unwritten else f"; journal {result.name}"
-    click.secho(f"record: {counts}{journal}", err=True, dim=True)
-    if result.left_out:
-        click.secho(f"record: {result.left_out:,} of these left out, as asked", err=True, dim=True)
-    for words in shortcomings(result):
-        click.secho(f"record: {words}", err=True, fg="yellow")
-
-
-def shortcomings(result: Recording) -> list[str]:
-    """What is missing in the journal, and why."""
-    words = []
-    if not result.processes:
-        words.append(
-            "no process was seen to open a verbs device: it uses none, is statically linked, or has "
-            "privileges of its own"
-        )
-    if result.total_lost:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in result.lost.items())
-        words.append(f"{result.total_lost:,} records did not fit ({kinds}): use a larger --ring-size")
-    words += [f"not recorded: {what}" for what in dict.fromkeys(result.not_recorded)]
-    if result.going_on:
-        words.append(
-            f"these processes continue without being recorded: {', '.join(map(str, result.going_on))}"
-        )
-    return words
-
-
 def explain(capture: Path, result: Recording, kept: Path | None) -> None:
     """Print the analysis on standard error: standard output belongs to the program."""
     from rocekit.analysis import analyze
@@ -454,21 +393,3 @@ def explain(capture: Path, result: Recording, kept: Path | None) -> None:
         click.secho(
             f"\nmore: rocekit explain {kept} --journal {result.name} --transfer N", err=True, dim=True
         )
-
-
-def end_as(result: Recording) -> None:
-    """End like the program: with its status, or by its signal."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # it may have been closed at the start
-            stream.flush()
-    if result.signal is None:
-        raise SystemExit(result.status)
-    import resource
-
-    # The program has already written its core file.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if result.signal not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(result.signal, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {result.signal})
-    os.kill(os.getpid(), result.signal)
-    raise SystemExit(128 + result.signal)

@@ -14,11 +14,11 @@ from rocekit.errors import JournalError
 from rocekit.machine.processors import SpareProcessors
 from rocekit.record import ring as record_ring
 from rocekit.record.gids import GidTables
-from rocekit.record.journal_lines import JournalLines
+from rocekit.record.lines.journal_lines import JournalLines
+from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
 from rocekit.record.ring import LossCounts, RingFile, records
-from rocekit.record.selection import ALL, RecordFilter
 from rocekit.record.start import changed_ns
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Rings:
 
     def _lines_for(self, process: Process) -> JournalLines:
         if self._choice:
-            from rocekit.record.chosen_lines import ChosenLines
+            from rocekit.record.lines.chosen_lines import ChosenLines
 
             return ChosenLines(self._choice, process, self._redaction, gids=self._gids.of)
         return JournalLines(process, self._redaction, gids=self._gids.of)
@@ -331,8 +331,9 @@ class Rings:
                 break
             done += 1
             if finished and (line := lines.direct(raw)) is not None:
-                out.append(line)
-                self._tally(raw[8])
+                if line:
+                    out.append(line)
+                self._result.tally(raw[8])
                 continue
             if raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND) and not self._knows_gids(raw):
                 whole = False
@@ -362,21 +363,11 @@ class Rings:
         except (struct.error, ValueError, LookupError):
             self._log_lost(lines, {"others": 1}, self._began_ns)
             return []
-        self._tally(record.type)
+        self._result.tally(record.type)
         if record.type == record_ring.NOT_COVERED:
             what = record.payload.split(b"\0", 1)[0].decode(errors="replace")
             self._result.not_recorded.append(what)
         return made
-
-    def _tally(self, kind: int) -> None:
-        if kind == record_ring.SEND:
-            self._result.sends += 1
-        elif kind == record_ring.RECV:
-            self._result.receives += 1
-        elif kind == record_ring.WC:
-            self._result.completions += 1
-        elif kind != record_ring.QUEUE_LOST:
-            self._result.others += 1
 
     def tick(self) -> bool:
         """Do the periodic work while the program runs; whether there was any.

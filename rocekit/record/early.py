@@ -1,10 +1,9 @@
 """Starting the program of ``rocekit record`` before the command line is loaded.
 
 To load the command line takes longer than many programs run. Most command lines of ``rocekit record`` need
-nothing of it to start the program: a program, an output, a switch. Of those the program is started here, and
-the rest is loaded while it runs: the command line is then read as always, and its recorder goes on with what
-was begun (:func:`begun`). In all other cases nothing is done here: where something is not as it should be,
-what says so is the command itself.
+nothing of it: a program, an output, a switch. Of those the program is started here, and what records it is
+loaded while it runs (``begun``). In all other cases nothing is done here: where something is not as it should
+be, what says so is the command itself.
 """
 
 from __future__ import annotations
@@ -24,41 +23,43 @@ if TYPE_CHECKING:
     from rocekit.record.rank import Rank
 
 _SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
-    "-q": {},
-    "--quiet": {},
-    "--redact": {},
+    "-q": {"quiet": True},
+    "--quiet": {"quiet": True},
+    "--redact": {"redact": True},
     "--counters": {"counters": True},
     "--no-counters": {"counters": False},
     "--follow-children": {"children": True},
     "--no-follow-children": {"children": False},
 }
-"""Options without a value, and what the start has of them."""
+"""Options without a value, and what they set."""
 _SLOTS: Final = range(64, (1 << 24) + 1)
 
 
 class EarlyLine:
-    """What the start needs of a command line.
+    """What a command line says.
 
     Attributes:
         command: the program and its arguments.
         output: the journal, or None.
         slots: of a ring, a power of two; None: the default.
-        counters, children: as the options.
+        counters, children, quiet, redact: as the options.
     """
 
-    __slots__ = ("children", "command", "counters", "output", "slots")
+    __slots__ = ("children", "command", "counters", "output", "quiet", "redact", "slots")
 
     def __init__(self) -> None:
         self.command: list[str] = []
         self.output: str | None = None
         self.slots: int | None = None
         self.counters = self.children = True
+        self.quiet = self.redact = False
 
 
 class Begun:
     """A program that runs, and what was prepared for its recording.
 
     Attributes:
+        line: the command line.
         program: its path.
         journal: the file, open.
         mask: the signal mask as it was; signals are held.
@@ -71,7 +72,7 @@ class Begun:
         from rocekit.files.new_file import NewFile
         from rocekit.record import start
 
-        self.command, self.program, self.library, self.output = line.command, program, library, output
+        self.line, self.program, self.library, self.output = line, program, library, output
         self.rank, self.taken = rank, False
         self.counters: Callable[[str], FolderRead | None] | None = None
         self.folders: list[str] = []
@@ -156,9 +157,14 @@ def _let_go() -> None:
     _begun.clear()
 
 
-def begun() -> Begun | None:
-    """The program that was started before the command line was read; a recorder takes it."""
-    return _begun[-1] if _begun else None
+def started() -> bool:
+    """Whether the program was started."""
+    return bool(_begun)
+
+
+def begun() -> Begun:
+    """The program that was started; a recorder takes it."""
+    return _begun[-1]
 
 
 def early_line(arguments: Sequence[str]) -> EarlyLine | None:

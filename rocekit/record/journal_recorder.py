@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocekit.errors import RocekitError
 from rocekit.journal.writing import JournalWriter
 from rocekit.record.collect import Rings
+from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.recording import Recording
-from rocekit.record.selection import ALL, RecordFilter
 from rocekit.record.start import DEFAULT_RINGS, DEFAULT_SLOTS, give_way, remove_folder
 
 if TYPE_CHECKING:

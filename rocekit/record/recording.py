@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rocekit.record import ring
+
 
 @dataclass(slots=True)
 class Recording:
@@ -38,6 +40,17 @@ class Recording:
     failed: list[str] = field(default_factory=list)
     unwritten: bool = False
     files: list[Path] = field(default_factory=list)
+
+    def tally(self, kind: int) -> None:
+        """Count a record of a kind."""
+        if kind == ring.SEND:
+            self.sends += 1
+        elif kind == ring.RECV:
+            self.receives += 1
+        elif kind == ring.WC:
+            self.completions += 1
+        elif kind != ring.QUEUE_LOST:
+            self.others += 1
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.lane.clean_lane cimport CleanLane
-from rocekit.track.lane.clean_side cimport CleanSide
+from rocekit.track.lane.clean_side cimport CleanSide, under_way
 from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
@@ -78,7 +78,7 @@ cdef class Tracker(Pairing):
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
     @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, known=bint)
-    cpdef _enter(self, Flow flow, int64_t opcode)
+    cpdef _enter(self, Flow flow, int64_t kind, int64_t opcode, int64_t psn)
 
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)

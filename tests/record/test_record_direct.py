@@ -6,8 +6,8 @@ import json
 import random
 
 from rocekit.record import ring
-from rocekit.record.journal_lines import JournalLines
-from rocekit.record.line_maker import TIME_BITS
+from rocekit.record.lines.journal_lines import JournalLines
+from rocekit.record.lines.line_maker import TIME_BITS
 from rocekit.record.process import Process
 from rocekit.record.ring import records
 

@@ -77,6 +77,7 @@ def test_a_command_line_means_the_same_whether_the_start_or_the_command_reads_it
     )
     assert 1 << (params["ring_size"] - 1).bit_length() == (line.slots or 32768)
     assert (params["counters"], params["follow_children"]) == (line.counters, line.children)
+    assert (params["quiet"], params["redact"]) == (line.quiet, line.redact)
     said = {"command_line", "output", "ring_size", "counters", "follow_children", "quiet", "redact"}
     plain = by_click(["true"])
     assert {name: value for name, value in params.items() if name not in said} == {
@@ -124,6 +125,50 @@ def test_a_program_starts_before_what_it_does_not_need_is_loaded(tmp_path: Path,
     assert "rocekit.record.start" in loaded
     assert loaded.isdisjoint(HEAVY)
     assert len([name for name in loaded if name.startswith("rocekit.")]) < 20
+
+
+def test_what_records_it_needs_no_command_line(tmp_path: Path, program: Path) -> None:
+    code = (
+        "import os, sys; sys.argv = ['rocekit', 'record', *sys.argv[1:]]\n"
+        "real = os._exit\n"
+        "def leave(status):\n"
+        "    print('LOADED', *sys.modules, file=sys.stderr)\n"
+        "    sys.stderr.flush()\n"
+        "    real(status)\n"
+        "os._exit = leave\n"
+        "from rocekit.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "-o", "x.journal.jsonl", "--", "sh", "-c", "exit 3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    loaded = set(done.stderr.partition("LOADED")[2].split())
+    assert "rocekit.record.recorder" in loaded
+    assert loaded.isdisjoint({"click", "rocekit.commands", "numpy"})
+
+
+STYLED = {"NO_COLOR": ("1", False), "CLICOLOR_FORCE": ("1", True)}
+
+
+@pytest.mark.parametrize("name", [None, *STYLED])
+@pytest.mark.parametrize("options", [(), ("--every", "1")])
+def test_what_is_said_has_the_colours_of_other_commands(
+    tmp_path: Path, program: Path, options: tuple[str, ...], name: str | None
+) -> None:
+    """As started early and as by the command; both write to a pipe here."""
+    value, styled = STYLED.get(name or "", ("", False))
+    done = subprocess.run(
+        [sys.executable, "-m", "rocekit", "record", *options, "-o", "x.jsonl", "--", "true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={key: given for key, given in os.environ.items() if key not in STYLED}
+        | ({name: value} if name else {}),
+    )
+    first, second = done.stderr.splitlines()
+    counts = "record: 0 sends, 0 receives, 0 completions; journal x.jsonl"
+    assert first == (f"\x1b[2m{counts}\x1b[0m" if styled else counts)
+    assert second.startswith("\x1b[33mrecord: no process" if styled else "record: no process")
 
 
 def test_other_command_lines_start_it_as_well_with_the_same_journal(tmp_path: Path, program: Path) -> None:

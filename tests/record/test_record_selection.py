@@ -20,7 +20,7 @@ from rocekit.cli import rocekit as command
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.journal.gaps import gaps_in
 from rocekit.journal.work_requests import WorkRequest, read_programs
-from rocekit.record.selection import RecordFilter, Selection
+from rocekit.record.lines.selection import RecordFilter, Selection
 from rocekit.report.text import summary
 
 PLACE = (0, 17, False)

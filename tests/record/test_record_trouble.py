@@ -26,7 +26,7 @@ from rocekit.journal.gaps import gaps_in
 from rocekit.journal.redaction import Redaction
 from rocekit.journal.work_requests import read_programs
 from rocekit.record import ring
-from rocekit.record.journal_lines import JournalLines
+from rocekit.record.lines.journal_lines import JournalLines
 from rocekit.record.process import Process
 from rocekit.record.start import changed_ns
 from rocekit.report.collector import Collector

@@ -19,10 +19,10 @@ import json, struct, sys, tempfile
 from pathlib import Path
 
 import rocekit
-from rocekit.track import lobby
+from rocekit.machine.limits import PAIRING_LOOKS, choose_limit
 from rocekit.wire.build import build_frame
 
-lobby._CREDIT = 0  # flows that responses look at beside what each packet pays for
+choose_limit(PAIRING_LOOKS, 1)  # flows that responses look at beside what each packet pays for
 START_NS = 1_700_000_000_000_000_000
 
 

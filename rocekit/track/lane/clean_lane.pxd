@@ -35,22 +35,22 @@ cdef int64_t OPCODE_MASK
 cdef int64_t PACKETS
 cdef int64_t VA
 cdef int64_t WHAT
-cdef int64_t _SEND
-cdef int64_t _WRITE
-cdef int64_t _ACK
-cdef int64_t _OPERATIONS
-cdef int64_t _STARTS
-cdef int64_t _ENDS
-cdef int64_t _HAS_RETH
-cdef int64_t _IMMEDIATE
-cdef int64_t _INVALIDATE
+cdef int64_t BEGINS_MESSAGE
+cdef int64_t ENDS_MESSAGE
+cdef int64_t HAS_IETH
+cdef int64_t HAS_IMMDT
+cdef int64_t HAS_RETH
+cdef int64_t IS_ACK
+cdef int64_t IS_OF
+cdef int64_t READ_BEGINS
+cdef int64_t READ_GOES_ON
+cdef int64_t _SAYS_ACK
 cdef int64_t NONE
 cdef int64_t ECN_CE
 cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t RESYNC
 cdef int64_t WINDOW
-cdef int64_t _IS_ACK
 
 
 @cython.final
@@ -93,6 +93,7 @@ cdef class CleanLane:
     cpdef send_on(self, int64_t flow, CleanSide side)
     cpdef forget_flows(self)
     cpdef bint knows(self, int64_t opcode)
+    cpdef bint is_read_on(self, int64_t opcode)
 
     @cython.locals(ledger=Ledger, outcomes=Outcomes, building=Transfer, at=int64_t, troubles=Troubles)
     cpdef enter(self, CleanSide side, Requests requests, bint known)

@@ -6,6 +6,7 @@ What is in order (IBA Vol. 1, 9.7.2 and 9.7.5) stands here, from the top to the 
 * ``CleanLane.takes``: which packets of which directions it takes;
 * ``_request``: the next PSN, with which a SEND or WRITE begins, goes on or ends;
 * ``_ack``: an ACK of what was sent, which completes the messages that it covers;
+* ``CleanSide.reads_on``: a response in the middle of a READ, which itself is an object;
 * ``enter`` and ``leave``: when a direction is clean, and how it is handed to the state machine.
 
 All else goes to ``requests``; with ``Tracker(clean_lane=False)`` all packets do, with the same result.
@@ -17,6 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
+from rocekit.track.lane.opcode_meanings import (
+    BEGINS_MESSAGE,
+    ENDS_MESSAGE,
+    HAS_IETH,
+    HAS_IMMDT,
+    HAS_RETH,
+    IS_ACK,
+    IS_OF,
+    READ_BEGINS,
+    READ_GOES_ON,
+    meaning,
+)
 from rocekit.track.lane.row_layout import (
     ACK_FRAME,
     ACK_NS,
@@ -44,9 +57,8 @@ from rocekit.track.lane.transfer_rows import TransferRows, table
 from rocekit.track.ledger import WINDOW
 from rocekit.track.progress import RESYNC
 from rocekit.track.transfers import ACKED, SENT
-from rocekit.wire import ENDS, OPERATION, STARTS, SYNDROME_KIND
+from rocekit.wire import SYNDROME_KIND
 from rocekit.wire.network import ECN_CE
-from rocekit.wire.packet_kinds import KINDS, REQUEST
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
@@ -55,34 +67,7 @@ if TYPE_CHECKING:
     from rocekit.track.requests import Requests
     from rocekit.track.transfers import Transfer
 
-# What an opcode is: the operation's number, and these. 0: the clean lane does not take it.
-_SEND, _WRITE, _ACK = 1, 2, 3
-_OPERATIONS: Final = 3
-_STARTS: Final = 1 << 2
-_ENDS: Final = 1 << 3
-_HAS_RETH: Final = 1 << 4
-_IMMEDIATE: Final = 1 << 5
-_INVALIDATE: Final = 1 << 6
-_IS_ACK: Final = wire.ACK
-
-
-def _meaning(value: int) -> int:
-    opcode, operation = wire.OPCODES.get(value), OPERATION[value]
-    if opcode is None:
-        return 0
-    if operation == "ACK":
-        return _ACK
-    if KINDS[value] != REQUEST or operation not in ("SEND", "WRITE"):
-        return 0
-    headers = opcode.headers
-    return (
-        (_SEND if operation == "SEND" else _WRITE)
-        + _STARTS * STARTS[value]
-        + _ENDS * ENDS[value]
-        + _HAS_RETH * (wire.RETH in headers)
-        + _IMMEDIATE * (wire.IMMDT in headers)
-        + _INVALIDATE * (wire.IETH in headers)
-    )
+_SAYS_ACK: Final = wire.ACK
 
 
 class CleanLane:
@@ -108,7 +93,7 @@ class CleanLane:
         self._meanings: Any = table(256)
         self._kinds: Any = table(256)
         for value in range(256):
-            self._meanings[value], self._kinds[value] = _meaning(value), SYNDROME_KIND[value]
+            self._meanings[value], self._kinds[value] = meaning(value), SYNDROME_KIND[value]
 
     # ------------------------------------------------------------------ what is in order
 
@@ -126,9 +111,13 @@ class CleanLane:
             if side is None:
                 break
             what = self._meanings[r.opcode[i]]
-            if what == _ACK:
+            if what == IS_ACK:
                 other = side.other
                 if other is None or not other.on or not self._ack(other, r, i):
+                    break
+            elif what == READ_GOES_ON:
+                other = side.other
+                if other is None or other.reading is None or not other.reads_on(r, i):
                     break
             elif what == 0 or not side.on or not self._request(side, r, i, what):
                 break
@@ -145,14 +134,14 @@ class CleanLane:
         """Take a request that has the next PSN, and is the next packet of its message."""
         progress, rows, payload = side.requests.progress, self.rows, r.payload_length[i]
         p, at = progress.expected, side.building
-        if r.psn[i] != p & MASK or (payload != side.mtu and not what & _ENDS):
+        if r.psn[i] != p & MASK or (payload != side.mtu and not what & ENDS_MESSAGE):
             return False
-        if what & _STARTS:
+        if what & BEGINS_MESSAGE:
             if at >= 0 or (side.count + side.before >= 2 * WINDOW and not self._drop_oldest(side)):
                 return False
             at = self._open(side, r, i, what)
         else:
-            if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & _OPERATIONS:
+            if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & IS_OF:
                 return False
             announced = rows.words[at + ANNOUNCED]
             if announced >= 0 and (p - rows.words[at + FIRST_PSN]) * side.mtu >= announced:
@@ -162,7 +151,7 @@ class CleanLane:
             rows.words[at + PACKETS] += 1
             rows.words[at + BYTES] += payload
             rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = r.time_ns[i], r.frame[i]
-        if what & _ENDS:
+        if what & ENDS_MESSAGE:
             side.building = NONE
             self._close(side, at, r, i, what)
         else:
@@ -181,7 +170,7 @@ class CleanLane:
         rows.words[at + FIRST_FRAME] = rows.words[at + LAST_FRAME] = r.frame[i]
         rows.words[at + BYTES], rows.words[at + WHAT] = r.payload_length[i], r.opcode[i]
         rows.words[at + VA], rows.words[at + KEY], rows.words[at + ANNOUNCED] = 0, -1, -1
-        if what & _HAS_RETH:
+        if what & HAS_RETH:
             if r.rkey[i] >= 0:
                 rows.words[at + VA], rows.words[at + KEY] = r.remote_va[i], r.rkey[i]
             if r.dma_length[i] >= 0:
@@ -210,9 +199,9 @@ class CleanLane:
             side.largest = r.payload_length[i]
             if side.largest > side.connection.largest_payload:
                 side.connection.largest_payload = side.largest
-        if what & _IMMEDIATE:
+        if what & HAS_IMMDT:
             rows.note_extra(at, HAS_IMMEDIATE, r.immediate[i])
-        elif what & _INVALIDATE:
+        elif what & HAS_IETH:
             rows.note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
         if self.reports and not side.reliable:
             self._report(side, at)
@@ -229,7 +218,7 @@ class CleanLane:
 
     def _ack(self, side: CleanSide, r: Rows, i: int) -> bool:
         """Take an ACK of requests that the side has sent."""
-        if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _IS_ACK:
+        if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _SAYS_ACK:
             return False
         requests, rows = side.requests, self.rows
         progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
@@ -270,7 +259,11 @@ class CleanLane:
 
     def knows(self, opcode: int) -> bool:
         """Whether such packets can be in order here; what follows others is often like them."""
-        return self._meanings[opcode] != 0
+        return self._meanings[opcode] & IS_OF != 0
+
+    def is_read_on(self, opcode: int) -> bool:
+        """Whether more responses of the same READ follow such a packet."""
+        return self._meanings[opcode] & (READ_BEGINS | READ_GOES_ON) != 0
 
     def enter(self, side: CleanSide, requests: Requests, known: bool) -> None:
         """The state machine has taken a packet of a connection: what follows may be in order.
@@ -293,7 +286,7 @@ class CleanLane:
             self.rows.fill(at, building, BEGINS[building.operation])
             self._append(side, at)
         side.on = requests.in_lane = True
-        side.requests, requests.clean = requests, side
+        side.requests, requests.clean, side.reading = requests, side, None
         side.before, side.objects_open = len(ledger.window), outcomes.is_open()
         side.largest = side.connection.largest_payload
         troubles = ledger.troubles

@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.lane.transfer_rows cimport is_plain
 from rocekit.track.ledger cimport Ledger
@@ -9,7 +10,12 @@ from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
+from rocekit.track.responses cimport Responses
 from rocekit.track.transfers cimport Transfer
+
+cdef int64_t RESYNC
+cdef int64_t HALF
+cdef int64_t MASK
 
 
 @cython.final
@@ -29,6 +35,7 @@ cdef class CleanSide:
     cdef public int64_t before
     cdef public bint objects_open
     cdef public bint counts_acks
+    cdef public Transfer reading
     cdef public int64_t mtu
     cdef public int64_t largest
     cdef public int64_t packets
@@ -36,6 +43,13 @@ cdef class CleanSide:
     cdef public int64_t at
 
     cpdef leave(self)
+
+    @cython.locals(transfer=Transfer, requests=Requests, p=int64_t, time_ns=int64_t)
+    cpdef bint reads_on(self, Rows r, Py_ssize_t i)
+
+
+@cython.locals(progress=Progress, ledger=Ledger, responses=Responses, troubles=Troubles, transfer=Transfer, p=int64_t)
+cpdef Transfer under_way(Requests requests, int64_t psn)
 
 
 @cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer, window=list,

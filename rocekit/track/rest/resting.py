@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.requests import Requests
-from rocekit.track.rest.sides import is_at_rest, pack
+from rocekit.track.rest.sides import PackedSide, is_at_rest, pack
 
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
@@ -29,7 +29,12 @@ def rest(tracker: Tracker, before_ns: int) -> None:
             for side in (0, 1):
                 _rest_side(tracker, connection, side)
     for flow in tracker._flows.values():
-        if flow.clean is not None and flow.connection is not None and _rests(tracker, flow.connection):
+        clean, of = flow.clean, flow.connection
+        if clean is None or of is None:
+            continue
+        if isinstance(tracker._sides[2 * of.id + flow.side], PackedSide):
+            clean.requests = clean.reading = None
+        if _rests(tracker, of):
             flow.clean = None
             tracker._lane.send_on(flow.number, None)
 
@@ -49,8 +54,6 @@ def _rest_side(tracker: Tracker, connection: Connection, side: int) -> None:
         for transfer in unmade:
             tracker.made(transfer)
         return
-    if requests.clean is not None:
-        requests.clean.requests = None
     tracker._sides[at] = packed
 
 

@@ -58,6 +58,11 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         path = folder / f"{seed}.pcapng"
         run(random_program(seed), at_random(WEATHER[seed % len(WEATHER)]), seed, capture=path)
         paths.append(path)
+    path = folder / "reads.pcap"  # of one response, of nine, and of 1,954
+    generate(
+        path, Traffic(packets=12_000, operations=("READ",), sizes=(8, 9000, 2_000_000), loss=0.003, pairs=3)
+    )
+    paths.append(path)
     for name, loss, pairs in (("clean", 0.0, 3), ("lossy", 0.01, 3), ("many", 0.002, 300)):
         path = folder / f"{name}.pcap"
         traffic = Traffic(
@@ -143,13 +148,22 @@ COUNT = (
 
 
 @pytest.mark.parametrize(
-    ("pairs", "loss", "least"),
-    [(4, 0.0, 0.95), (40, 0.0, 0.5), (4, 0.01, 0.5)],
-    ids=["few", "many", "lossy"],
+    ("operation", "pairs", "loss", "least"),
+    [
+        ("WRITE", 4, 0.0, 0.95),
+        ("WRITE", 40, 0.0, 0.5),
+        ("WRITE", 4, 0.01, 0.5),
+        # Of a READ of 16 packets, the responses between the first and the last.
+        ("READ", 4, 0.0, 0.75),
+        ("READ", 4, 0.01, 0.4),
+    ],
+    ids=["few", "many", "lossy", "READs", "lossy READs"],
 )
-def test_most_packets_are_in_order(tmp_path: Path, pairs: int, loss: float, least: float) -> None:
+def test_most_packets_are_in_order(
+    tmp_path: Path, operation: str, pairs: int, loss: float, least: float
+) -> None:
     path = tmp_path / "x.pcap"
-    generate(path, Traffic(packets=12_000, pairs=pairs, loss=loss))
+    generate(path, Traffic(packets=12_000, operations=(operation,), pairs=pairs, loss=loss))
     assert float(told(COUNT, [path], "0")[0]) > least
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rocekit import wire
 from rocekit.record import ring
-from rocekit.record.line_maker import LineMaker, access_names, ip_of_gid
+from rocekit.record.lines.line_maker import LineMaker, access_names, ip_of_gid
 from rocekit.record.ring import Record
 from rocekit.record.verbs_names import ASYNC_EVENTS, QP_STATES, QP_TYPES
 

@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from rocekit.record import ring
-from rocekit.record.line_maker import TIME_BITS, LineMaker
+from rocekit.record.lines.line_maker import TIME_BITS, LineMaker
 from rocekit.record.verbs_names import WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
 

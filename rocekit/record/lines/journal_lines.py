@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
 from rocekit.record import ring
-from rocekit.record.direct_lines import DirectLines
-from rocekit.record.line_maker import access_names
-from rocekit.record.object_lines import ObjectLines
+from rocekit.record.lines.direct_lines import DirectLines
+from rocekit.record.lines.line_maker import access_names
+from rocekit.record.lines.object_lines import ObjectLines
 from rocekit.record.process import Process, RecordedQp
 from rocekit.record.ring import Record
 from rocekit.record.verbs_names import CALLS, WC_OPCODES, WR_OPCODES

@@ -8,27 +8,23 @@ from functools import partial
 from typing import Any, Final
 
 from rocekit.record import ring
-from rocekit.record.journal_lines import JournalLines
+from rocekit.record.lines.chosen_direct import ChosenDirect
+from rocekit.record.lines.selection import Place, RecordFilter, opcode_name
 from rocekit.record.losses import Loss
-from rocekit.record.ring import Record
-from rocekit.record.selection import Place, RecordFilter, Selection
-from rocekit.record.verbs_names import WC_OPCODES, WR_OPCODES
+from rocekit.record.ring import Record, records
+from rocekit.record.verbs_names import WC_OPCODES
+from rocekit.wire.psn import MASK
 
 _SIGNALED: Final = 2
 _BIND_MW: Final = 8
 
 
-class ChosenLines(JournalLines):
+class ChosenLines(ChosenDirect):
     """The lines of what was chosen (see ``Selection``), and all others."""
 
     def __init__(self, choice: RecordFilter, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.selection = Selection(choice)
-        self._shared: dict[tuple[int, int], int] = {}
+        super().__init__(choice, *arguments, **more)
         self._since_ns = time.time_ns()
-
-    def direct(self, raw: bytes) -> str | None:
-        return None
 
     def of(self, record: Record) -> Iterator[str]:
         if record.type == ring.SEND:
@@ -43,10 +39,12 @@ class ChosenLines(JournalLines):
         elif record.type == ring.WC:
             yield from self._chosen_wc(record)
         else:
+            # What is known of a queue may change with it.
+            self.selection.seen.clear()
             if record.type in (ring.QP_CREATED, ring.QP_FOUND):
                 self.selection.forget((record.device, record.number, False))
                 at = ring.MODIFY_BODY.size if record.type == ring.QP_FOUND else 0
-                self._shared[record.device, record.number] = ring.QP_BODY.unpack_from(record.payload, at)[6]
+                self.shared[record.device, record.number] = ring.QP_BODY.unpack_from(record.payload, at)[6]
             yield from super().of(record)
 
     def _chosen_send(self, r: Record) -> Iterator[str]:
@@ -61,7 +59,7 @@ class ChosenLines(JournalLines):
             line = partial(self._send_line, r, self._psn(r, qp, error))
         yield from self.selection.post(
             (r.device, r.number, False),
-            WR_OPCODES.get(opcode, f"OPCODE_{opcode}"),
+            opcode_name(opcode),
             wr_id,
             line,
             length=length,
@@ -69,6 +67,14 @@ class ChosenLines(JournalLines):
             posted_ns=r.mono_ns,
             failed=bool(error),
         )
+
+    def _line_of_bytes(self, raw: bytes, sq_psn: int | None) -> str:
+        (r,) = records(raw)
+        if r.type == ring.RECV:
+            return self._recv(r)
+        if sq_psn is None or r.before == ring.NO_PSN:
+            return self._send_line(r, "")
+        return self._send_line(r, f',"psn":{(sq_psn + r.before) & MASK}')
 
     def _posted_last(self, r: Record) -> list[str]:
         """The lines of a send, with that of the work request last."""
@@ -79,7 +85,7 @@ class ChosenLines(JournalLines):
 
     def _chosen_wc(self, r: Record) -> Iterator[str]:
         wr_id, *_, status, opcode = ring.WC_BODY.unpack_from(r.payload)
-        srq = self._shared.get((r.device, r.number))
+        srq = self.shared.get((r.device, r.number))
         yield from self.selection.complete(
             (r.device, r.number, False),
             (r.device, srq, True) if srq else None,
@@ -99,6 +105,7 @@ class ChosenLines(JournalLines):
         now, since_ns = time.time_ns(), self._since_ns
         self._since_ns = now
         for place, counts in self.selection.counts.items():
+            counts.settle()
             r = Record(ring.QUEUE_LOST, place[0], 0, place[1], time.monotonic_ns(), now, b"")
             new = {kind: count for kind, count in counts.left_out.items() if count > 0}
             for kind in new:

@@ -1,0 +1,1 @@
+"""Journal lines of a process's records, and which of them are written."""

@@ -18,6 +18,7 @@ from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.pairing import _key as way_key
 from rocekit.track.pairs.address_numbers import AddressNumbers
+from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED
 from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
@@ -194,14 +195,15 @@ def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> 
     for old, flow in flows.items():
         if flow.connection is None or id(flow.connection) not in staying:
             continue
-        is_awaited = flow.number < 0
-        flow.src, flow.dst, flow.number, flow.lobby = addresses.of(flow.src), addresses.of(flow.dst), -1, None
+        number = AWAITED if flow.number == AWAITED else UNNUMBERED
+        flow.src, flow.dst = addresses.of(flow.src), addresses.of(flow.dst)
+        flow.number, flow.lobby = number, None
         flow.votes, flow.first_bucket, flow.last_bucket = {}, -1, -1
         way = way_key(flow.src, flow.dst, flow.qpn)
         key = way_key(flow.src, flow.dst, flow.qpn, flow.scope)
         if flow.scope:
             tracker._scopes.setdefault(way, set()).add(flow.scope)
-        if flow.scope and is_awaited:
+        if flow.scope and number == AWAITED:
             tracker._awaited.setdefault(way, set()).add(flow.scope)
         tracker._flows[key] = flow
         if old in distrusted:

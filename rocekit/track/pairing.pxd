@@ -28,6 +28,10 @@ cpdef object flow_key(Rows r, Py_ssize_t i)
 cpdef object _key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
 
 
+cdef int64_t AWAITED
+cdef int64_t UNNUMBERED
+
+
 cdef class Pairing(SideTable):
     cdef public list connections
     cdef public int64_t stray_cnps

@@ -21,7 +21,7 @@ from rocekit.track.lobby import Lobby, explains_most
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
-from rocekit.track.pairs.waiting import Flow, Waiting, seen
+from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED, Flow, Waiting, seen
 from rocekit.track.requests import PROBATION
 from rocekit.track.rest.side_table import SideTable
 from rocekit.wire import OPERATION
@@ -124,7 +124,7 @@ class Pairing(SideTable):
         scope, awaited = 0, self._awaited.get(way)
         while True:
             flow = self._flows.get(way + (scope << _WAY_BITS))
-            if flow is not None and flow.number < 0 and flow.connection is not None:
+            if flow is not None and flow.number == AWAITED and flow.connection is not None:
                 break
             if not awaited:
                 return None
@@ -355,12 +355,13 @@ class Pairing(SideTable):
         old = self._flows.pop(key, None)
         if flow is not None:
             self._flows[key] = flow
-        if old is not None and old.number >= 0:
+        if old is not None and old.number != AWAITED:
             self._part(old)
-            self._by_number[old.number] = None
+            if old.number >= 0:
+                self._by_number[old.number] = None
             if old.partner is not None:
                 old.partner.partner = None
-            old.partner, old.number = None, -1
+            old.partner, old.number = None, UNNUMBERED
 
     # ------------------------------------------------------------------ what is known beforehand
 

@@ -140,6 +140,28 @@ def test_tunnels_of_a_flood_are_forgotten_and_the_one_in_use_goes_on() -> None:
     assert [(t.first_psn, t.status) for t in tenant] == [(t.first_psn, t.status) for t in alone]
 
 
+def test_after_flows_are_numbered_anew_another_vlan_takes_no_flow_over() -> None:
+    """The same addresses and QPNs without a VLAN and in one, as a mirror of two networks shows them."""
+    talk = Talk()
+    for n in range(10):
+        talk.send(10 * n, 2)
+        talk.packet("RC_ACKNOWLEDGE", 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+    tagged = Talk()
+    tagged.common, tagged.now = {"vlan": 7}, talk.now
+    for n in range(10):
+        tagged.send(0x80_0000 + 10 * n, 2)
+        tagged.packet("RC_ACKNOWLEDGE", 0x80_0000 + 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+    decoder, tracker = Decoder(), Tracker()
+    for frames in (talk.frames, tagged.frames):
+        with open_capture(io.BytesIO(pcap(frames, unit="ns"))) as capture:
+            for part in capture:
+                tracker.feed(decoder.decode(part))
+        let_go(tracker, decoder, ())
+        let_go(tracker, decoder, ())
+    told = [(c.encapsulation.vlans, c.packets, len(c.jumps)) for c in tracker.connections]
+    assert told == [((), 30, 0), ((7,), 30, 0)]
+
+
 @pytest.mark.parametrize("opcode", ["RC_SEND_ONLY", "UD_SEND_ONLY", "RC_ACKNOWLEDGE", "UC_SEND_ONLY"])
 def test_a_flood_leaves_nothing_behind(opcode: str) -> None:
     tracker, _, gone = tracked(flood(3_000, opcode=opcode), 100, 200)

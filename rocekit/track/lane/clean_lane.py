@@ -248,7 +248,7 @@ class CleanLane:
     def send_on(self, flow: int, side: CleanSide | None) -> None:
         """The packets of a flow are those that ``side`` sends; None: they go to the state machine.
 
-        A flow without packets has the number −1.
+        A flow without packets has a number below 0.
         """
         if 0 <= flow < len(self._sides):
             self._sides[flow] = side

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
 BEFORE: Final = 1024
 _SOURCE_BITS: Final = ADDRESS_BITS
+#: The number of a flow whose connection was known before its packets; of one that had packets, but none since
+#: flows were numbered anew (see ``eviction``).
+AWAITED: Final = -1
+UNNUMBERED: Final = -2
 
 #: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
 #: one and the row of the first one.
@@ -42,7 +46,8 @@ class Flow:
         held: its waiting packets; held_ns: the first's time; waits: how many they are.
         turn: its place among the flows that wait; -1 while it does not.
         chained: packets of its open chain that ``high`` has been widened by.
-        number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
+        number: the packets' ``flow``, or ``AWAITED`` or ``UNNUMBERED``.
+        partner: the flow the other way, once paired.
         around: what is around its packets; scope: of that.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
         clean: what the clean lane has of its sender's side, once its connection is known.

@@ -15,12 +15,11 @@ from rocekit.files.frame_names import frame_reference
 from rocekit.files.joined import Growing, is_joined, is_part
 from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.files.remote import is_remote
+from rocekit.machine.memory import give_back_freed_memory
 from rocekit.packets import Packets, empty_packets, in_file_order
-from rocekit.packets.blocks import Blocks
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
-from rocekit.packets.narrow import Narrow
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.points.twice import may_be_doubled
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import CaptureSummary
     from rocekit.files.spool import Spool
     from rocekit.flows.observer import Observer
+    from rocekit.packets.merging.outline import Outlines
+    from rocekit.packets.merging.sources import CaptureRows
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
     from rocekit.track.pairs.exchanges import TcpExchanges
@@ -44,6 +45,10 @@ _UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
 _SOON: Final = 20_000
 #: Merged packets that are tracked at once: the tracker's columns are wide.
 _AT_ONCE: Final = 1 << 15
+#: Of several captures with more packets than this together, packets are read twice instead of kept.
+KEPT_ROWS: Final = 2_500_000
+#: A packet takes about so many bytes of a file, or more.
+_FEW_BYTES: Final = 150
 #: At least one transfer in so many has this trouble where clocks differ.
 _FEW: Final = 100
 
@@ -288,17 +293,20 @@ def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -
     if rest is not None:
         whole = in_file_order([whole, rest])
     parts = [_in_order(whole.where(whole.file == n), n, summary) for n in range(len(summary.files))]
+    del whole
     if len(parts) == 1:
         stages.feed(parts[0], mads)
         return
     summary.spans *= len(parts)
-    _feed_parts([_in_blocks(part) for part in parts], mads, stages)
+    from rocekit.packets.merging.outline import Outlines
+    from rocekit.packets.merging.sources import CaptureRows
 
-
-def _in_blocks(packets: Packets) -> Blocks:
-    kept = Narrow(closely=True)
-    kept.add(packets)
-    return Blocks(kept.blocks() or [empty_packets(packets.addresses, narrow=True)])
+    outlines, rows = Outlines.of(parts), []
+    for number in range(len(parts)):
+        rows.append(CaptureRows(None, number, stages.decoder, outlines))
+        rows[-1].add(parts[number])
+        parts[number] = parts[number].where(slice(0))
+    _feed_parts(rows, outlines, mads, stages)
 
 
 def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets:
@@ -316,51 +324,92 @@ def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets
 
 
 def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> None:
-    """Track several captures: every packet once, sorted by the aligned clocks."""
+    """Track several captures: every packet once, sorted by the aligned clocks.
+
+    Of captures with many packets the packets are not kept but read a second time.
+    """
+    from rocekit.packets.merging.outline import Outlines
+    from rocekit.packets.merging.sources import CaptureRows
     from rocekit.packets.time_order import OrderSurvey
     from rocekit.points.order_trial import choose_order
 
     mads: dict[int, Mad] = {}
-    parts: list[Blocks] = []
-    summary = stages.summary
+    parts: list[CaptureRows] = []
+    summary, is_large = stages.summary, False
+    outlines = Outlines(_may_have(captures))
     for number, path in enumerate(captures):
-        kept, survey = Narrow(closely=True), OrderSurvey(choose_order)
+        outlines.begin()
+        survey = OrderSurvey(choose_order)
+        again = str(path) if _is_cheap_to_read_again(path) else None
+        parts.append(CaptureRows(again, number, stages.decoder, outlines))
         for packets in _read(path, number, stages):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             survey.feed(packets)
-            kept.add(packets)
-        parts.append(Blocks(kept.blocks() or [empty_packets(stages.decoder.addresses, narrow=True)]))
+            outlines.add(packets)
+            parts[-1].add(packets)
+            if sum(map(len, outlines.every)) > KEPT_ROWS:
+                for part in parts:
+                    part.let_go()
+                if not is_large:
+                    is_large = give_back_freed_memory()
         order = survey.order()
         if order.packets:
             summary.orders[number] = order
-            parts[-1] = Blocks([order.to_merge(parts[-1].packets().wide())])
+            parts[-1].keep(order.to_merge(parts[-1].whole().wide()))
+            outlines.replace(number, parts[-1].blocks())
     rest = stages.decoder.rest()
     if rest is not None:
         rest = stages.chosen(rest)
         for n, part in enumerate(parts):
-            late = Narrow()
-            late.add(rest.where(rest.file == n))
-            held = late.packets()
-            if held is not None:
-                parts[n] = Blocks([in_file_order([part.packets(), held])])
-    _feed_parts(parts, mads, stages)
+            late = rest.where(rest.file == n)
+            if len(late):
+                part.add_late(late)
+                outlines.replace(n, part.blocks())
+    _feed_parts(parts, outlines, mads, stages)
 
 
-def _feed_parts(parts: Sequence[Blocks], mads: Mapping[int, Mad], stages: Stages) -> None:
+def _may_have(captures: Sequence[str | Path | Growing]) -> int:
+    """How many packets one of the captures may have, by their sizes."""
+    sizes = [Path(path).stat().st_size for path in map(str, captures) if Path(path).is_file()]
+    return min(max(sizes, default=0) // _FEW_BYTES, KEPT_ROWS)
+
+
+def _is_cheap_to_read_again(path: str | Path | Growing) -> bool:
+    return not isinstance(path, Growing) and not is_remote(path) and _can_be_read_again(path)
+
+
+def _feed_parts(
+    parts: Sequence[CaptureRows], outlines: Outlines, mads: Mapping[int, Mad], stages: Stages
+) -> None:
     """Track the packets of several captures, each once; uses them up."""
     from rocekit.packets.merging.merge import merge
     from rocekit.points.seen_packets import SeenPackets
     from rocekit.points.sightings import Sightings
 
     summary, one_clock = stages.summary, stages.summary.doubled is not None
-    merged = merge(parts, one_clock=one_clock)
+    if not outlines.settled():
+        outlines.regroup([part.blocks() for part in parts])
+    outlines.done()
+    merged = merge(outlines, one_clock=one_clock)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
-    if len(merged.time_ns):
+    if len(merged):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
     seen = SeenPackets()
-    for packets in merged.batches(parts, _AT_ONCE):
+    for outline in outlines.every:
+        outline.keep_times()
+    is_large = sum(merged.sizes) > KEPT_ROWS
+    if is_large:
+        give_back_freed_memory()
+    sources = [part.used_up() for part in parts]
+    for packets in merged.batches(sources, _AT_ONCE):
         seen.add(packets)
         stages.feed(packets, mads)
+    if not len(merged):
+        stages.feed(empty_packets(stages.decoder.addresses), mads)
+    del sources
     summary.sightings = Sightings(merged, seen, summary.files, one_clock=one_clock)
+    if is_large:
+        outlines.every.clear()
+        give_back_freed_memory()

@@ -177,11 +177,14 @@ class _WordsOfOne(_Words):
         assert seen is not None, "there is one capture"
         self._file = file
         self._names_of_files = seen.names
-        self._frames: list[list[int]] = seen.frames.tolist()
-        self._seen_ns: list[list[int]] = seen.seen_ns.tolist()
+        frames = np.stack([column.whole() for column in seen.frames], axis=1)
+        self._frames: list[list[int]] = frames.tolist()
+        self._seen_ns = [
+            list(times) for times in zip(*(c.whole().tolist() for c in seen.seen_ns), strict=True)
+        ]
         # Which captures contain a connection: only there does a missing packet mean something.
         shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
-        np.logical_or.at(shown, stories.connection, seen.frames > 0)
+        np.logical_or.at(shown, stories.connection, frames > 0)
         shown[-1] = False  # packets of no connection
         group = seen.alignments[file].group  # in another stretch of time or of other traffic it cannot be
         shown[:, [a.group != group for a in seen.alignments]] = False

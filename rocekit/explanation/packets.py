@@ -50,6 +50,7 @@ from rocekit.explanation.packets_rounds import find_rounds
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import Packets
 from rocekit.packets.merging.merge import merge
+from rocekit.packets.merging.outline import Outlines
 from rocekit.track.events import Event
 
 if TYPE_CHECKING:
@@ -156,15 +157,16 @@ class PacketStories:
     def frames_of(self, file: int) -> Ints:
         """Each packet's frame number in one of the captures; 0 if it is not in it."""
         seen = self.analysis.capture.sightings
-        return self.packets.frame if seen is None else seen.frames[:, file]
+        return self.packets.frame if seen is None else seen.frames[file].whole()
 
     def rows_of(self, references: NDArray[np.int64] | list[int]) -> Ints:
         """The rows of frames (frame references); −1 for a frame without a RoCE packet."""
         wanted, seen = np.asarray(references, np.int64), self.analysis.capture.sightings
         if seen is None:
             return Finder(self.reference).rows(wanted)
-        row, file = np.nonzero(seen.frames)
-        at = Finder(seen.frames[row, file] + (file << FRAME_BITS)).rows(wanted)
+        frames = np.stack([column.whole() for column in seen.frames], axis=1)
+        row, file = np.nonzero(frames)
+        at = Finder(frames[row, file] + (file << FRAME_BITS)).rows(wanted)
         return np.where(at >= 0, row[at], -1)
 
 
@@ -200,5 +202,5 @@ def tracked_packets(analysis: Results) -> Packets:
         return orders[0].of(packets) if orders else packets
     parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]
     parts = [orders[file].of(part) if file in orders else part for file, part in enumerate(parts)]
-    merged = merge(parts, one_clock=analysis.capture.doubled is not None)
+    merged = merge(Outlines.of(parts), one_clock=analysis.capture.doubled is not None)
     return merged.packets(parts)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,17 @@ class Spread:
         # Nearest rank: a value that was measured, not one between two.
         rank = [ordered[min(n - 1, max(0, -(-n * percent // 100) - 1))] for percent in (50, 99)]
         return cls(n, ordered[0], rank[0], rank[1], ordered[-1], sum(ordered) // n)
+
+    @classmethod
+    def of_column(cls, times: NDArray[np.int64]) -> Spread | None:
+        """The same of an array, which is put in order."""
+        n = len(times)
+        if not n:
+            return None
+        times.sort()
+        rank = [int(times[min(n - 1, max(0, -(-n * percent // 100) - 1))]) for percent in (50, 99)]
+        base = int(times[0])  # the sum of what they are above it fits 64 bits
+        return cls(n, base, rank[0], rank[1], int(times[-1]), base + int((times - base).sum()) // n)
 
     def to_dict(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -19,8 +19,25 @@ _LARGEST_PIECE: Final = (
     32 << 20
 )  # larger arrays go back when they are freed; more is refused before glibc 2.35
 _GROW_BY: Final = 1 << 20
+_LARGE: Final = 1 << 20
 _MADV_HUGEPAGE: Final = 14
 _HUGE_PAGE: Final = 2 << 20  # x86-64; elsewhere a multiple of a page, which does as well
+
+
+def give_back_freed_memory() -> bool:
+    """Give back what was freed, and arrays from now on: in a long run they would be most of the memory.
+
+    Returns True.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        libc: Any = ctypes.CDLL(None)
+        if hasattr(libc, "gnu_get_libc_version"):
+            libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
+            libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+            libc.malloc_trim(0)
+    return True
 
 
 def keep_freed_memory(reserve: int = 0, kept: int = _KEPT_BYTES) -> None:

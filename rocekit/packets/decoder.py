@@ -135,6 +135,16 @@ class Decoder:
         self._pairs: dict[int, PairNumbers] = {}
         self._wrappings = Wrappings()
 
+    def again(self) -> Decoder:
+        """A decoder with the same addresses, flows and wrappings, to decode a capture a second time.
+
+        It counts anew, and gives packets that are no RoCE as well.
+        """
+        other = Decoder(check_icrc=self._check_icrc)
+        other._addresses, other._flows = self._addresses, self._flows
+        other._pairs, other._wrappings = self._pairs, self._wrappings
+        return other
+
     @property
     def network(self) -> Locations:
         """Where the packets of the last batch are in its frames."""

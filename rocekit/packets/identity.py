@@ -12,7 +12,6 @@ from rocekit.packets.flow_numbers import MIXER
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
-    from rocekit.packets.blocks import Captured
 
 #: Nothing on the way changes these. TTL, DSCP, ECN, MAC addresses and VLAN tags may change at each hop.
 _IDENTITY: Final = (
@@ -31,7 +30,7 @@ def identities(packets: Packets, *, by_icrc: bool = True) -> NDArray[np.uint64]:
     return value
 
 
-def has_icrcs(packets: Captured) -> bool:
+def has_icrcs(packets: Packets) -> bool:
     """Whether all ICRCs are captured, and most are right."""
     wrong = int((packets.icrc_state == ICRC_INVALID).sum())
     return not (packets.icrc_state == ICRC_UNCHECKED).any() and wrong * 2 <= len(packets)

@@ -59,8 +59,8 @@ def _acknowledged(
     if connection.transport != "RC":
         return none
     answers = sightings.sent_by(connection, 1 - side)
-    answers = answers[~sightings.is_request(answers) & (sightings.seen_ns[answers, file] != UNSEEN)]
-    answers = answers[np.argsort(sightings.seen_ns[answers, file], kind="stable")]
+    answers = answers[~sightings.is_request(answers) & (sightings.seen_ns[file][answers] != UNSEEN)]
+    answers = answers[np.argsort(sightings.seen_ns[file][answers], kind="stable")]
     covered = _covered(sightings, answers)
     known = covered >= 0
     answers, covered = answers[known], covered[known]
@@ -68,7 +68,7 @@ def _acknowledged(
         return none
     steps = (np.diff(covered) + _HALF & MASK) - _HALF
     highest = np.maximum.accumulate(np.r_[covered[0], covered[0] + np.cumsum(steps)])
-    times = sightings.seen_ns[answers, file]
+    times = sightings.seen_ns[file][answers]
     sent = sightings.time_ns[rows]
     before = np.searchsorted(times, sent, "right") - 1
     reference = highest[np.maximum(before, 0)]

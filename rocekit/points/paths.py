@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.packets import ICRC_INVALID
 from rocekit.packets.merging.merge import UNSEEN
+from rocekit.packets.slim import PIECE
 from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
-from rocekit.points.overtaken import overtaken
+from rocekit.points.overtaken import DoubtfulPieces, overtaken
 from rocekit.points.sightings import CLOCKS, FILES
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE
-from rocekit.wire.sorting import distinct
+from rocekit.wire.sorting import distinct, starts
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Rows = NDArray[np.int32]
+
+_NO_ROWS: Final[Ints] = np.empty(0, np.int64)
 
 REACHED, MISSING, CORRUPTED, UNKNOWN = "reached", "missing", "corrupted", "unknown"
 _FATES: Final = (UNKNOWN, REACHED, CORRUPTED, MISSING)  # by number, the last is −1
@@ -165,22 +169,21 @@ class Paths:
             for span, alignment in zip(spans, sightings.alignments, strict=True)
         ]
         self._connections = connections
-        rows = len(sightings.frames)
+        rows = len(sightings)
         #: For each packet its place in ``_FATES``.
         self._fates = np.zeros(rows, np.int8)
         self._lost_after = np.full(rows, -1, np.int16)
         #: Packets with a wrong ICRC that one capture alone has.
-        self._strays = np.flatnonzero(sightings.icrc_state == ICRC_INVALID)
-        alone = (sightings.seen_ns[self._strays] != UNSEEN).sum(axis=1) == 1
+        self._strays = np.concatenate(
+            [np.flatnonzero(s == ICRC_INVALID) + at for at, s in sightings.icrc_state.pieces()] or [_NO_ROWS]
+        )
+        alone = sum((frames[self._strays] != 0).astype(np.int8) for frames in sightings.frames) == 1
         self._strays = self._strays[alone]
-        kinds = _KIND[sightings.opcode].copy()
-        kinds[sightings.qpn == _QP1] = _MAD
-        self._kinds = kinds
         self.every: list[Path] = []
         for src, dst, own in sightings.directions():
             points = sightings.points(src, dst) or sightings.probable_points(src, dst)
             by = sightings.order_by(src, dst)
-            shown = [bool((seen[own] != UNSEEN).any()) for seen in sightings.seen_ns.T]
+            shown = sightings.seen_by(src, dst)
             for place, (first, second) in enumerate(pairwise(points)):
                 if not (shown[first] and shown[second]):
                     continue  # it may be a capture of the other direction only
@@ -223,12 +226,11 @@ class Paths:
 
     def frames(self, path: Path, rows: Ints) -> list[int]:
         """The frame references of packets in the first capture of a path, or else in the second."""
-        frames = self._sightings.frames[rows].astype(np.int64)
-        first = frames[:, path.first]
+        first, second = (self._sightings.frames[file][rows] for file in (path.first, path.second))
         return np.where(
             first > 0,
             first + (path.first << FRAME_BITS),
-            frames[:, path.second] + (path.second << FRAME_BITS),
+            second + (path.second << FRAME_BITS),
         ).tolist()
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -263,55 +265,50 @@ class Paths:
     # ------------------------------------------------------------------ one path
 
     def _path(
-        self, src: str, dst: str, own: Ints, first: int, second: int, beyond: Sequence[int], by: str
+        self, src: str, dst: str, own: Rows, first: int, second: int, beyond: Sequence[int], by: str
     ) -> Path:
         seen = self._sightings.seen_ns
-        here, there = seen[own, first], seen[own, second]
-        at_first, at_second = here != UNSEEN, there != UNSEEN
-        both = at_first & at_second
+        passing = _Passing.of(self._sightings, own, first, second)
+        alone = passing.alone
+        here, there = seen[first][alone], seen[second][alone]
+        gone, new = here != UNSEEN, there != UNSEEN
         # Where a later point has it, this one's capture missed it.
-        further = np.zeros(len(own), np.bool_)
+        further = np.zeros(len(alone), np.bool_)
         for point in beyond:
-            further |= seen[own, point] != UNSEEN
-        gone, new = at_first & ~at_second, at_second & ~at_first
-        took = there[both] - here[both]
-        inside = self._inside(here[both], took, self._spans[second], here)
-        inside_first = self._inside(there[both], -took, self._spans[first], there)
+            further |= seen[point][alone] != UNSEEN
+        inside = self._inside(passing.here, passing.took, self._spans[second], here)
+        inside_first = self._inside(passing.there, passing.took_back, self._spans[first], there)
         missed = gone & further
         missing = gone & ~further & inside
-        doubled = new & self._doubled(own, both, new, there)
+        doubled = new & self._doubled(own, alone, new, there, first, second)
         sent_before = missing.copy()
-        arrived = delivered(self._sightings, self._connections, own[missing], second)
+        arrived = delivered(self._sightings, self._connections, alone[missing], second)
         missed[sent_before] |= arrived
         missing[sent_before] &= ~arrived
-        changed = self._corrupted(own, missing, here, new & ~doubled, second, took)
+        changed = self._corrupted(own, alone, missing, here, new & ~doubled, second, passing.usual)
         missing[changed[0]] = False
         only = new & inside_first & ~doubled
         only[changed[1]] = False
-        moved = own[both][
-            overtaken(
-                here[both],
-                self._sightings.frames[own[both], first],
-                there[both],
-                self._sightings.frames[own[both], second],
-            )
-        ]
-        rows = own[missing]
+        rows = alone[missing]
         if by != FILES:
             self._fates[rows] = -1
             self._lost_after[rows] = first
         if not beyond:
-            self._fates[own[at_second | (missed & inside)]] = _FATES.index(REACHED)
-        self._fates[own[changed[0]]] = self._fates[own[changed[1]]] = _FATES.index(CORRUPTED)
-        kinds = np.bincount(self._kinds[rows], minlength=_MAD + 1)
+            for at in range(0, len(own), PIECE):
+                piece = own[at : at + PIECE]
+                self._fates[piece[self._sightings.frames[second][piece] != 0]] = _FATES.index(REACHED)
+            self._fates[alone[missed & inside]] = _FATES.index(REACHED)
+        self._fates[alone[changed[0]]] = self._fates[alone[changed[1]]] = _FATES.index(CORRUPTED)
+        kind = np.where(self._sightings.qpn[rows] == _QP1, _MAD, _KIND[self._sightings.opcode[rows]])
+        kinds = np.bincount(kind, minlength=_MAD + 1)
         return Path(
             src,
             dst,
             first,
             second,
-            int(at_first.sum()),
+            passing.both + int(gone.sum()),
             len(rows),
-            len(moved),
+            len(passing.moved),
             int(doubled.sum()),
             int(only.sum()),
             int(missed.sum()),
@@ -320,68 +317,79 @@ class Paths:
             len(changed[0]),
             by,
             rows,
-            moved,
-            own[only],
+            passing.moved,
+            alone[only],
             {name: int(kinds[kind]) for name, kind in _KINDS.items()},
             self._of_connections(rows),
         )
 
     @staticmethod
-    def _inside(here: Ints, took: Ints, span: tuple[int, ...] | None, times: Ints) -> Mask:
+    def _inside(
+        here: tuple[int, int] | None, took: tuple[int, int], span: tuple[int, ...] | None, times: Ints
+    ) -> Mask:
         """Whether the other capture was running when packets that are here at ``times`` passed it.
 
         It was if it has one sent before and one sent behind them, or other frames of before and after.
 
         Args:
-            here: times of the packets that both have; took: how long they were under way (negative if the
-                other point comes first).
+            here: the first and the last time of the packets that both have; took: the shortest time and the
+                99th percentile of what they were under way (negative if the other point comes first).
         """
         if span is None:
             return np.zeros(len(times), np.bool_)
-        least, most = (int(took.min()), int(np.quantile(took, 0.99))) if len(took) else (0, 0)
-        begun = times + least >= span[0]
-        goes_on = times + most <= span[1]
-        if len(here):
-            begun |= times >= int(here.min())
-            goes_on |= times <= int(here.max())
+        begun = times + took[0] >= span[0]
+        goes_on = times + took[1] <= span[1]
+        if here is not None:
+            begun |= times >= here[0]
+            goes_on |= times <= here[1]
         inside: Mask = begun & goes_on
         return inside
 
-    def _doubled(self, own: Ints, both: Mask, new: Mask, there: Ints) -> Mask:
-        """Which packets that only the second point has are copies of one that both have."""
-        found = np.zeros(len(own), np.bool_)
+    def _doubled(self, own: Rows, alone: Ints, new: Mask, there: Ints, first: int, second: int) -> Mask:
+        """Which packets that only the second point has are copies of one that both have.
+
+        Args:
+            own: all packets of the way; alone: those that one of the points has, at the second ``there``.
+        """
+        found = np.zeros(len(alone), np.bool_)
         extra = np.flatnonzero(new)
         if not len(extra):
             return found
-        identity, ip_id = self._sightings.identity[own], self._sightings.ip_id[own]
-        twins = np.flatnonzero(both & np.isin(identity, identity[extra]))
-        order = np.lexsort((there[twins], identity[twins]))
-        twins = twins[order]
-        by_identity: dict[int, Ints] = {}
-        if len(twins):
-            values, starts = np.unique(identity[twins], return_index=True)
-            by_identity = dict(zip(values.tolist(), np.split(twins, starts[1:]), strict=True))
+        seen = self._sightings
+        identity, ip_id = seen.identity[alone], seen.ip_id[alone]
+        wanted = distinct(identity[extra])
+        both = []
+        for at in range(0, len(own), PIECE):
+            piece = own[at : at + PIECE]
+            piece = piece[np.isin(seen.identity[piece], wanted)]
+            both.append(piece[(seen.frames[first][piece] != 0) & (seen.frames[second][piece] != 0)])
+        twins = np.concatenate(both)
+        of, times = seen.identity[twins], seen.seen_ns[second][twins]
+        order = np.argsort(of, kind="stable")
+        begins = starts(of[order])
+        copies = np.split(times[order], begins[1:]) if len(begins) else []
+        by_identity = dict(zip(of[order[begins]].tolist(), copies, strict=True))
         for place in extra.tolist():
             alike = by_identity.get(int(identity[place]))
             if alike is not None:
-                nearest = int(np.abs(there[alike] - there[place]).min())
+                nearest = int(np.abs(alike - there[place]).min())
                 found[place] = bool(ip_id[place]) or nearest <= _DOUBLED_NS
         return found
 
     def _corrupted(
-        self, own: Ints, missing: Mask, here: Ints, new: Mask, second: int, took: Ints
+        self, own: Rows, alone: Ints, missing: Mask, here: Ints, new: Mask, second: int, usual: int
     ) -> tuple[Ints, Ints]:
-        """The missing packets whose corrupted copies the second point has, and the copies: places in ``own``.
+        """Missing packets whose corrupted copies the second point has, and the copies: places in ``alone``.
 
         A copy with another address is of another direction, and so not in ``own``.
         """
-        seen = self._sightings.seen_ns
+        seen = self._sightings.seen_ns[second]
         gone, fresh = np.flatnonzero(missing), np.flatnonzero(new)
-        elsewhere = self._strays[~np.isin(self._strays, own)]
-        elsewhere = elsewhere[seen[elsewhere, second] != UNSEEN]
-        rows = np.concatenate([own[fresh], elsewhere])
-        usual = int(np.median(took)) if len(took) else 0
-        pairs = corrupted(self._sightings, own[gone], here[gone], rows, seen[rows, second], usual)
+        places = np.searchsorted(own, self._strays)
+        elsewhere = self._strays[own[np.minimum(places, len(own) - 1)] != self._strays]
+        elsewhere = elsewhere[seen[elsewhere] != UNSEEN]
+        rows = np.concatenate([alone[fresh], elsewhere])
+        pairs = corrupted(self._sightings, alone[gone], here[gone], rows, seen[rows], usual)
         copies = [copy for _, copy in pairs if copy < len(fresh)]
         return gone[[place for place, _ in pairs]], fresh[copies]
 
@@ -393,3 +401,70 @@ class Paths:
         counts = np.bincount(numbers[numbers >= 0])
         found = [MissingOf(int(n), int(counts[n])) for n in distinct(numbers[numbers >= 0])]
         return tuple(sorted(found, key=lambda c: (-c.missing, c.connection)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """The packets of one way at two capture points.
+
+    Attributes:
+        both: how many packets both have.
+        here, there: the first and the last time of these at the first and at the second; None without any.
+        took: the shortest time and the 99th percentile of what they took; took_back: the same turned round.
+        usual: the median of it.
+        alone: the packets that only one of the two has.
+        moved: those that were overtaken.
+    """
+
+    both: int
+    here: tuple[int, int] | None
+    there: tuple[int, int] | None
+    took: tuple[int, int]
+    took_back: tuple[int, int]
+    usual: int
+    alone: Ints
+    moved: Ints
+
+    @classmethod
+    def of(cls, sightings: Sightings, own: Rows, first: int, second: int) -> _Passing:
+        took, count = np.empty(len(own), np.int64), 0
+        ends: list[tuple[int, ...]] = []
+        alone, stretches = [_NO_ROWS], DoubtfulPieces()
+        for at in range(0, len(own), PIECE):
+            rows = own[at : at + PIECE]
+            here, there = sightings.seen_ns[first][rows], sightings.seen_ns[second][rows]
+            both = (here != UNSEEN) & (there != UNSEEN)
+            if not both.all():
+                alone.append(rows[(here != UNSEEN) != (there != UNSEEN)].astype(np.int64))
+                rows, here, there = rows[both], here[both], there[both]
+            stretches.add((here, sightings.frames[first][rows]), (there, sightings.frames[second][rows]))
+            if len(rows):
+                ends.append((int(here.min()), int(here.max()), int(there.min()), int(there.max())))
+            np.subtract(there, here, out=took[count : count + len(rows)])
+            count += len(rows)
+        took = took[:count]
+        moved = [_NO_ROWS]
+        for begin, end in stretches.found():
+            rows = own[begin * PIECE : end * PIECE]
+            here, there = sightings.seen_ns[first][rows], sightings.seen_ns[second][rows]
+            both = (here != UNSEEN) & (there != UNSEEN)
+            rows, here, there = rows[both], here[both], there[both]
+            frames = [sightings.frames[file][rows] for file in (first, second)]
+            moved.append(rows[overtaken(here, frames[0], there, frames[1])].astype(np.int64))
+        if not count:
+            return cls(0, None, None, (0, 0), (0, 0), 0, np.concatenate(alone), np.concatenate(moved))
+        least, most = int(took.min()), int(took.max())
+        usual = int(np.median(took, overwrite_input=True))
+        late = int(np.quantile(took, 0.99, overwrite_input=True))
+        np.negative(took, out=took)
+        early = int(np.quantile(took, 0.99, overwrite_input=True))
+        return cls(
+            count,
+            (min(e[0] for e in ends), max(e[1] for e in ends)),
+            (min(e[2] for e in ends), max(e[3] for e in ends)),
+            (least, late),
+            (-most, early),
+            usual,
+            np.concatenate(alone),
+            np.concatenate(moved),
+        )

@@ -97,7 +97,7 @@ class Relations:
 
 def _ways(sightings: Sightings, file: int) -> set[tuple[str, str]]:
     """The directions, source and destination, of which a capture has packets."""
-    return {(s, d) for s, d, rows in sightings.directions() if sightings.frames[rows, file].any()}
+    return {(s, d) for s, d, _ in sightings.directions() if sightings.seen_by(s, d)[file]}
 
 
 def _apart(first: set[tuple[str, str]], second: set[tuple[str, str]], span: Span, other: Span) -> str:

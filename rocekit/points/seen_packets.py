@@ -1,4 +1,4 @@
-"""What is kept of each packet of several captures while they are tracked, in the narrowest types."""
+"""What is kept of each packet of several captures while they are tracked, in little memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rocekit.packets import Column, alike
+from rocekit.packets import as_type
+from rocekit.packets.slim import SlimColumn
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -30,25 +31,16 @@ class SeenPackets:
 
     def __init__(self) -> None:
         self.addresses: list[str] = []
-        self._parts: dict[str, list[Column]] = {name: [] for name in (*_TYPES, _SYNDROME)}
+        self._columns = {name: SlimColumn(kind) for name, kind in _TYPES.items()}
+        self._columns[_SYNDROME] = SlimColumn(np.uint8)
 
     def add(self, packets: Packets) -> None:
+        """Add the packets of a batch."""
         self.addresses = packets.addresses
         for name, kind in _TYPES.items():
-            self._parts[name].append(_narrow(packets[name], kind))
-        self._parts[_SYNDROME].append(_narrow(packets.syndromes(), np.uint8))
+            self._columns[name].add(as_type(packets[name], kind))
+        self._columns[_SYNDROME].add(as_type(packets.syndromes(), np.uint8))
 
-    def column(self, name: str) -> Column:
-        """A column of all packets, once."""
-        parts = self._parts.pop(name)
-        if all(alike(part) and part[0] == parts[0][0] for part in parts):
-            return np.broadcast_to(parts[0][:1], sum(map(len, parts)))
-        return np.concatenate(parts)
-
-
-def _narrow(column: Column, kind: Any) -> Column:
-    """A column in another type; one number if all are alike."""
-    first = column[:1].astype(kind)
-    if alike(column) or (len(column) and (column == column[0]).all()):
-        return np.broadcast_to(first, len(column))
-    return column.astype(kind)
+    def column(self, name: str) -> SlimColumn:
+        """A column of all packets."""
+        return self._columns[name]

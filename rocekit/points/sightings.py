@@ -21,9 +21,10 @@ from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
 from rocekit.packets.merging.merge import UNSEEN, Merged
-from rocekit.wire import PSN_BITS, QPN_BITS
+from rocekit.packets.slim import PIECE
+from rocekit.wire import QPN_BITS
 from rocekit.wire.psn import MASK
-from rocekit.wire.sorting import stable_order, starts
+from rocekit.wire.sorting import distinct, stable_order, starts
 from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
@@ -31,11 +32,18 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
 
 #: What tells the order of capture points.
 DELAYS, HOPS, CLOCKS, FILES = "delays", "hops", "clocks", "files"
 #: Clocks that differ by less are probably one machine's, or set by one.
 _ONE_CLOCK_NS: Final = 20_000_000
+_NO_ROWS: Final[Rows] = np.empty(0, np.int32)
+_QPN_MASK: Final = (1 << QPN_BITS) - 1
+#: The pairs of so few hosts can be numbered with 16 bits.
+_FEW_HOSTS: Final = 256
+#: The packets of so few directions are looked for one after the other; those of more are sorted.
+_FEW_WAYS: Final = 64
 _NEVER: Final = np.iinfo(np.int64).max
 #: Points closer together than this are not put in an order.
 _LEAST_WAY_NS: Final = 200
@@ -92,7 +100,7 @@ class Sightings:
         one_clock: whether their times are of one clock.
 
     Attributes:
-        frames: the frame number by packet and capture, 0 where the packet is not in the capture.
+        frames: the frame number by capture and packet, 0 where the packet is not in the capture.
         seen_ns: likewise the aligned time, or ``UNSEEN``.
         alignments: of the clocks of the captures.
     """
@@ -115,22 +123,38 @@ class Sightings:
         self.opcode, self.syndrome = packets.column("opcode"), packets.column("syndrome")
         self.ip_id, self.icrc_state = packets.column("ip_id"), packets.column("icrc_state")
         self._source_qpn, self._scope = packets.column("src_qpn"), packets.column("scope")
+        self._sorted: dict[tuple[int, int], tuple[Rows, NDArray[np.int32]]] = {}
+        self._counts: dict[tuple[str, str], Ints] = {}
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}
         self._order_by: dict[tuple[str, str], str] = {}
 
+    def __len__(self) -> int:
+        """How many packets there are, each counted once."""
+        return len(self.time_ns)
+
     # ------------------------------------------------------------------ sets of packets
 
     @cached_property
-    def _directions(self) -> dict[tuple[int, int], Ints]:
+    def _directions(self) -> dict[tuple[int, int], Rows]:
         """The rows of the packets from each host to each other host."""
-        pairs = self._src * len(self._names) + self._dst
-        order = stable_order(pairs)
+        hosts = len(self._names)
+        counts = np.zeros(hosts * hosts, np.int64) if hosts <= _FEW_HOSTS else None
+        pairs = np.empty(len(self), np.uint16 if counts is not None else np.int64)
+        for at, src in self._src.pieces():
+            codes = src.astype(np.int64) * hosts + self._dst[at : at + len(src)]
+            pairs[at : at + len(src)] = codes
+            if counts is not None:
+                counts += np.bincount(codes, minlength=len(counts))
+        if counts is not None and np.count_nonzero(counts) <= _FEW_WAYS:
+            ways = np.flatnonzero(counts).tolist()
+            return {divmod(way, hosts): np.flatnonzero(pairs == way).astype(np.int32) for way in ways}
+        order = stable_order(pairs).astype(np.int32)
         first = starts(pairs[order])
         rows = np.split(order, first[1:]) if len(first) else []
         return {(int(self._src[own[0]]), int(self._dst[own[0]])): own for own in rows}
 
-    def directions(self) -> Iterator[tuple[str, str, Ints]]:
+    def directions(self) -> Iterator[tuple[str, str, Rows]]:
         """The directions of two hosts: source, destination, and the rows of the packets."""
         for (src, dst), rows in self._directions.items():
             yield self._names[src], self._names[dst], rows
@@ -142,15 +166,20 @@ class Sightings:
         return int(rows[number]) if number < len(rows) else -1
 
     @cached_property
-    def _rows_of_frames(self) -> list[Ints]:
+    def _rows_of_frames(self) -> list[Rows]:
         found = []
-        for file in range(len(self.names)):
-            numbers = self.frames[:, file]
-            rows = np.full(int(numbers.max(initial=0)) + 1, -1, np.int64)
-            seen = np.flatnonzero(numbers)
-            rows[numbers[seen]] = seen
+        for numbers in self.frames:
+            _, last = numbers.bounds() or (0, 0)
+            rows = np.full(last + 1, -1, np.int32)
+            for at, piece in numbers.pieces():
+                seen = np.flatnonzero(piece)
+                rows[piece[seen]] = seen + at
             found.append(rows)
         return found
+
+    def times_of(self, row: int) -> dict[int, int]:
+        """The aligned time of a packet in each capture that has it."""
+        return {file: int(self.seen_ns[file][row]) for file, of in enumerate(self.frames) if int(of[row])}
 
     def ends_of(self, row: int) -> tuple[str, str]:
         """The source and destination of a packet."""
@@ -165,14 +194,12 @@ class Sightings:
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
         if src is None or qpn is None or dst not in self._addresses:
             return np.empty(0, np.int64)
-        order, keys = self._index
-        to = self._addresses[dst]
-        first, last = (int(np.searchsorted(keys, self._key(to, number, 0))) for number in (qpn, qpn + 1))
-        rows = order[first:last]
+        rows = self._received.get((self._addresses[dst], qpn), _NO_ROWS)
         own = (self._src[rows] == self._addresses.get(src, -1)) & (
             self._scope[rows] == connection.scopes[side]
         )
-        return np.sort(rows[own])
+        found: Ints = rows[own].astype(np.int64)
+        return found
 
     def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
         """The connection of each packet and the side that sent it; −1 where there is none."""
@@ -200,13 +227,22 @@ class Sightings:
         """For each packet, when a capture first has a packet of its kind (request or not) with its PSN."""
         if not len(rows):
             return np.empty(0, np.int64)
-        order, keys = self._index
-        wanted = self._key(self._dst[rows], self.qpn[rows], self.psn[rows])
-        low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+        found = np.full(len(rows), _NEVER)
+        keys = (self._dst[rows].astype(np.int64) << QPN_BITS) + self.qpn[rows]
+        for key in distinct(keys).tolist():
+            own = np.flatnonzero(keys == key)
+            found[own] = self._first_arrival((key >> QPN_BITS, key & _QPN_MASK), rows[own], file)
+        return found
+
+    def _first_arrival(self, receiver: tuple[int, int], rows: Ints, file: int) -> Ints:
+        """The same for packets to one receiver."""
+        order, psns = self._by_psn(receiver)
+        wanted = self.psn[rows]
+        low, high = np.searchsorted(psns, wanted), np.searchsorted(psns, wanted, "right")
         count = high - low  # each packet is among those like it
         ends = np.cumsum(count)
         alike = order[np.arange(int(ends[-1])) + np.repeat(low - ends + count, count)]
-        times = self.seen_ns[alike, file]
+        times = self.seen_ns[file][alike]
         own = np.repeat(rows, count)
         same = (self._src[alike] == self._src[own]) & (self.is_request(alike) == self.is_request(own))
         found: Ints = np.minimum.reduceat(np.where(same & (times != UNSEEN), times, _NEVER), ends - count)
@@ -215,15 +251,31 @@ class Sightings:
     # ------------------------------------------------------------------ single packets
 
     @cached_property
-    def _index(self) -> tuple[Ints, Ints]:
-        """Rows sorted by the PSN and receiver of their packets, and the sorted keys."""
-        key = self._key(self._dst, self.qpn, self.psn)
-        order = np.argsort(key, kind="stable")
-        return order, key[order]
+    def _received(self) -> dict[tuple[int, int], Rows]:
+        """The rows of the packets to each QP, by its host and number."""
+        keys = np.empty(len(self), np.int64)
+        for at, dst in self._dst.pieces():
+            keys[at : at + len(dst)] = (dst.astype(np.int64) << QPN_BITS) + self.qpn[at : at + len(dst)]
+        receivers = distinct(keys)
+        numbers = np.empty(len(keys), np.uint16 if len(receivers) <= 1 << 16 else np.int32)
+        for at in range(0, len(keys), PIECE):
+            numbers[at : at + PIECE] = np.searchsorted(receivers, keys[at : at + PIECE])
+        del keys
+        order = stable_order(numbers).astype(np.int32)
+        counts = np.bincount(numbers, minlength=len(receivers))
+        rows = np.split(order, np.cumsum(counts)[:-1])
+        known = [(key >> QPN_BITS, key & _QPN_MASK) for key in receivers.tolist()]
+        return dict(zip(known, rows, strict=True))
 
-    @staticmethod
-    def _key(dst: Ints | int, qpn: Ints | int, psn: Ints | int) -> Any:
-        return ((np.asarray(dst, np.int64) << QPN_BITS) + qpn << PSN_BITS) + psn
+    def _by_psn(self, receiver: tuple[int, int]) -> tuple[Rows, NDArray[np.int32]]:
+        """The rows of the packets to a QP sorted by PSN, and their PSNs."""
+        known = self._sorted.get(receiver)
+        if known is None:
+            rows = self._received.get(receiver, _NO_ROWS)
+            psns = self.psn[rows]
+            order = np.argsort(psns, kind="stable")
+            known = self._sorted[receiver] = rows[order], psns[order]
+        return known
 
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool
@@ -235,9 +287,8 @@ class Sightings:
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
         if src is None or dst is None or qpn is None or dst not in self._addresses:
             return []
-        order, keys = self._index
-        key = self._key(self._addresses[dst], qpn, psn & MASK)
-        rows = order[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")]
+        order, psns = self._by_psn((self._addresses[dst], qpn))
+        rows = order[np.searchsorted(psns, psn & MASK) : np.searchsorted(psns, psn & MASK, side="right")]
         rows = rows[
             (self._src[rows] == self._addresses.get(src, -1))
             & (self._scope[rows] == connection.scopes[side])
@@ -246,8 +297,8 @@ class Sightings:
         return sorted((self._transmission(src, dst, row) for row in rows.tolist()), key=lambda t: t.sent_ns)
 
     def _transmission(self, src: str, dst: str, row: int) -> Transmission:
-        frames = {f: frame_reference(f, n) for f, n in enumerate(self.frames[row].tolist()) if n}
-        times = {file: int(self.seen_ns[row, file]) for file in frames}
+        times = self.times_of(row)
+        frames = {file: frame_reference(file, int(self.frames[file][row])) for file in times}
         points = self.points(src, dst) or self.probable_points(src, dst)
         seen = next((p for p in points if p in times), None)
         if seen is None or seen == points[0]:
@@ -260,15 +311,50 @@ class Sightings:
         """The median delay from one capture point to another, 0 if no packet is in both."""
         key = (src, dst, first, second)
         if key not in self._delays:
-            took = self._took(src, dst, first, second)
-            self._delays[key] = int(np.median(took)) if len(took) else 0
+            self._delays[key] = int(self._median(self._rows(src, dst), first, second) or 0)
         return self._delays[key]
 
     # ------------------------------------------------------------------ the way
 
     def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
         """The delays from one capture point to another, ns."""
-        return _delays(self._seen(src, dst), first, second)
+        return self._delays_of(self._rows(src, dst), first, second)
+
+    def _delays_of(self, rows: Rows, first: int, second: int) -> Ints:
+        """How long packets took from one capture point to another, of those that both have."""
+        took, count = np.empty(len(rows), np.int64), 0
+        for at in range(0, len(rows), PIECE):
+            own = rows[at : at + PIECE]
+            here, there = self.seen_ns[first][own], self.seen_ns[second][own]
+            both = (here != UNSEEN) & (there != UNSEEN)
+            piece = there - here
+            piece = piece if both.all() else piece[both]
+            took[count : count + len(piece)] = piece
+            count += len(piece)
+        return took[:count]
+
+    def _median(self, rows: Rows, first: int, second: int) -> float | None:
+        """The median time that packets took from one capture point to another; None if both have none."""
+        took = self._delays_of(rows, first, second)
+        return float(np.median(took, overwrite_input=True)) if len(took) else None
+
+    def _has(self, rows: Rows, file: int) -> NDArray[np.bool_]:
+        """Whether a capture has each of the packets."""
+        found = np.empty(len(rows), np.bool_)
+        for at in range(0, len(rows), PIECE):
+            found[at : at + PIECE] = self.frames[file][rows[at : at + PIECE]] != 0
+        return found
+
+    def seen_by(self, src: str, dst: str) -> Ints:
+        """How many of the packets from one host to another each capture has."""
+        known = self._counts.get((src, dst))
+        if known is None:
+            known = self._counts[src, dst] = np.zeros(len(self.names), np.int64)
+            rows = self._rows(src, dst)
+            for at in range(0, len(rows), PIECE):
+                own = rows[at : at + PIECE]
+                known += [np.count_nonzero(frames[own]) for frames in self.frames]
+        return known
 
     def points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst``, in the order in which packets pass them.
@@ -282,27 +368,26 @@ class Sightings:
         return known
 
     def _order(self, src: str, dst: str) -> tuple[int, ...]:
-        there, back = self._seen(src, dst), self._seen(dst, src)
-        counts = (there != UNSEEN).sum(axis=0) + (back != UNSEEN).sum(axis=0)
-        if not len(counts) or not counts.max(initial=0):
+        there, back = self._rows(src, dst), self._rows(dst, src)
+        counts = self.seen_by(src, dst) + self.seen_by(dst, src)
+        if not counts.max(initial=0):
             return ()
         base = int(np.argmax(counts))
         place = {base: 0.0}
         for file in range(len(self.names)):
             if file == base:
                 continue
-            ahead, behind = _delays(there, base, file), _delays(back, base, file)
-            if len(ahead) and len(behind):
-                place[file] = (float(np.median(ahead)) - float(np.median(behind))) / 2
+            ahead, behind = self._median(there, base, file), self._median(back, base, file)
+            if ahead is not None and behind is not None:
+                place[file] = (ahead - behind) / 2
         ordered = sorted(place, key=lambda f: place[f])
         if any(place[b] - place[a] < _LEAST_WAY_NS for a, b in pairwise(ordered)):
             return ()
         return tuple(ordered) if len(ordered) > 1 else ()
 
-    def _seen(self, src: str, dst: str) -> Ints:
-        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        seen: Ints = self.seen_ns[self._directions.get((here, there), [])]
-        return seen
+    def _rows(self, src: str, dst: str) -> Rows:
+        """The packets from one host to another."""
+        return self._directions.get((self._addresses.get(src, -1), self._addresses.get(dst, -1)), _NO_ROWS)
 
     def probable_points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst`` where delays of both directions do not tell it.
@@ -328,23 +413,20 @@ class Sightings:
         rows = self._directions.get((here, there))
         if rows is None:
             return None
-        seen = self.seen_ns[rows] != UNSEEN
-        files = [f for f in range(len(self.names)) if seen[:, f].any()]
-        common = [(a, b) for a, b in combinations(files, 2) if (seen[:, a] & seen[:, b]).any()]
+        seen = [self._has(rows, file) for file in range(len(self.names))]
+        files = [f for f in range(len(self.names)) if seen[f].any()]
+        common = [(a, b) for a, b in combinations(files, 2) if (seen[a] & seen[b]).any()]
         files = sorted({file for pair in common for file in pair})
         if not files:
             return None
-        hops = {f: float(np.median(self._hops[rows[seen[:, f]], f])) for f in files}
+        hops = {f: float(np.median(self._hops[f][rows[seen[f]]])) for f in files}
         if len(set(hops.values())) == len(files):
             return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
         if self._one_clock and len(files) > 1:
-            took = {
-                f: 0.0 if f == files[0] else float(np.median(self._took(src, dst, files[0], f)))
-                for f in files
-            }
+            took = {f: 0.0 if f == files[0] else self._median(rows, files[0], f) or 0.0 for f in files}
             return tuple(sorted(files, key=lambda f: took[f])), DELAYS
-        back = self._directions.get((there, here), np.empty(0, np.int64))
-        if any((self.seen_ns[back][:, [a, b]] != UNSEEN).all(axis=1).any() for a, b in common):
+        back = self._directions.get((there, here), _NO_ROWS)
+        if any((self._has(back, a) & self._has(back, b)).any() for a, b in common):
             return tuple(files), FILES  # both directions: the points are at one place
         ahead = {f: self.alignments[f].offset_ns for f in files}
         if max(map(abs, ahead.values())) < _ONE_CLOCK_NS and len(set(ahead.values())) == len(files):
@@ -357,7 +439,7 @@ class Sightings:
         found = []
         for src, dst, _ in self.directions():
             for first, second in pairwise(self.points(src, dst)):
-                took = Spread.of(self._took(src, dst, first, second).tolist())
+                took = Spread.of_column(self._took(src, dst, first, second))
                 if took is not None:
                     found.append(OneWay(src, dst, first, second, took, self._bound(first, second)))
         return found
@@ -372,11 +454,3 @@ def _may_have_sent(connection: Connection, side: int, source_qpn: int, time_ns: 
     first, last = connection.first_ns, connection.last_ns
     in_time = (first is None or first <= time_ns) and (last is None or time_ns <= last)
     return in_time and source_qpn in (0, connection.qpns[side])
-
-
-def _delays(times: Ints, first: int, second: int) -> Ints:
-    """How long packets took from one capture point to another, of those that both have."""
-    here, there = times[:, first], times[:, second]
-    took: Ints = there - here
-    both = (here != UNSEEN) & (there != UNSEEN)
-    return took if both.all() else took[both]

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from rocekit.packets.merging.passing import passed
+from rocekit.packets.slim import SlimColumn
 
 UNSEEN = -1 << 62
 SPACING_NS = 1_000
+
+
+def passing(seen: NDArray[Any], flow: NDArray[Any], is_copy: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """``passed`` of times by packet and capture."""
+    columns = [SlimColumn.of(times, missing=UNSEEN) for times in seen.T]
+    return passed(columns, UNSEEN, SlimColumn.of(flow), is_copy)
 
 
 @given(
@@ -31,7 +41,7 @@ def test_a_packet_that_the_first_point_missed_stands_where_it_was_sent(
     rows = rng.permutation(len(missed))
     seen = np.stack([first, arrived], axis=1)[rows]
     flow, single = np.zeros(len(missed), np.int64), np.zeros(len(missed), np.bool_)
-    found = passed(seen, UNSEEN, flow, single)[np.argsort(rows)]
+    found = passing(seen, flow, single)[np.argsort(rows)]
     assert (found[~np.array(missed)] == sent[~np.array(missed)]).all()
     own = np.flatnonzero(missed)
     for i in own[(own > 0)]:
@@ -45,11 +55,11 @@ def test_a_copy_made_behind_the_first_point_keeps_its_time() -> None:
     sent = np.arange(20, dtype=np.int64) * SPACING_NS
     seen = np.stack([np.where(sent == 5000, UNSEEN, sent), sent + 50_000], axis=1)
     flow, copies = np.zeros(20, np.int64), sent == 5000
-    assert passed(seen, UNSEEN, flow, copies)[5] == 55_000
-    assert passed(seen, UNSEEN, flow, np.zeros(20, np.bool_))[5] == 5_000
+    assert passing(seen, flow, copies)[5] == 55_000
+    assert passing(seen, flow, np.zeros(20, np.bool_))[5] == 5_000
 
 
 def test_what_the_second_point_missed_keeps_its_time_too() -> None:
     sent = np.arange(20, dtype=np.int64) * SPACING_NS
     seen = np.stack([sent, np.where(sent == 5000, UNSEEN, sent + 50_000)], axis=1)
-    assert (passed(seen, UNSEEN, np.zeros(20, np.int64), np.zeros(20, np.bool_)) == sent).all()
+    assert (passing(seen, np.zeros(20, np.int64), np.zeros(20, np.bool_)) == sent).all()

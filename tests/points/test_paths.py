@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from two_points import both_ends, seen_at, source
 import rocekit
 from rocekit.analysis import Analysis
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.points.overtaken import overtaken
+from rocekit.points.overtaken import DoubtfulPieces, overtaken
 from rocekit.points.paths import CORRUPTED, MISSING, REACHED, UNKNOWN, Paths
 from rocekit.points.paths import Path as Way
 
@@ -260,6 +260,29 @@ def test_the_fewest_that_were_moved(order: list[int]) -> None:
 
 
 # ---------------------------------------------------------------------- what is not a loss
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8), max_size=6),
+    st.integers(1, 30),
+)
+def test_pieces_that_are_not_looked_at_have_nothing_that_was_overtaken(
+    pieces: list[list[tuple[int, int]]], apart: int
+) -> None:
+    """Found piece by piece is what all packets together give, in whatever order they come."""
+    times = [[(n * apart + sent, n * apart + came) for sent, came in piece] for n, piece in enumerate(pieces)]
+    every = np.array([row for piece in times for row in piece], np.int64).reshape(-1, 2)
+    frames = np.stack([np.argsort(np.argsort(every[:, n], kind="stable")) for n in (0, 1)], axis=1)
+    ends = np.cumsum([0, *map(len, times)]).tolist()
+    stretches = DoubtfulPieces()
+    for begin, end in pairwise(ends):
+        stretches.add(*((every[begin:end, n], frames[begin:end, n]) for n in (0, 1)))
+    found = []
+    for first, behind in stretches.found():
+        own = slice(ends[first], ends[behind])
+        moved = overtaken(every[own, 0], frames[own, 0], every[own, 1], frames[own, 1])
+        found += (moved + own.start).tolist()
+    assert found == overtaken(every[:, 0], frames[:, 0], every[:, 1], frames[:, 1]).tolist()
 
 
 def rc(count: int = 30) -> Story:

@@ -90,14 +90,14 @@ def _came_ns(evidence: Evidence, nak: Event) -> int | None:
     row = sightings.row_of(nak.frame)
     if row < 0 or evidence.paths.lost_between(nak.frame) is not None:
         return None
-    return int(sightings.seen_ns[row][sightings.frames[row] > 0].max())
+    return max(sightings.times_of(row).values())
 
 
 def _is_proven(evidence: Evidence, nak: Event) -> bool:
     """Whether a second capture point has the NAK too, so that the way from the first delayed nothing."""
     sightings = evidence.sightings
     row = -1 if sightings is None else sightings.row_of(nak.frame)
-    return sightings is not None and row >= 0 and int((sightings.frames[row] > 0).sum()) > 1
+    return sightings is not None and row >= 0 and len(sightings.times_of(row)) > 1
 
 
 def _waited_ns(ignored: Sequence[_Ignored]) -> dict[int, int]:

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets import Column, as_type
-from rocekit.wire.sorting import stable_order, starts
+from rocekit.packets.slim import PIECE, SlimColumn
+from rocekit.wire.sorting import distinct, stable_order, starts
 
 if TYPE_CHECKING:
-    from rocekit.packets.blocks import Captured
-    from rocekit.packets.merging.alike import Alike, Numbers
+    from rocekit.packets.merging.alike import Alike, RowNumbers
+    from rocekit.packets.merging.outline import Outline
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 #: Packets are at two capture points within this time, on clocks that agree.
 _WINDOW_NS: Final = 2_000_000_000
@@ -35,8 +36,11 @@ _ENOUGH: Final = 64
 _MOST_DRIFT: Final = 1e-3
 #: Clocks are taken to run equally fast unless the packets prove more difference than this.
 _JITTER_NS: Final = 2_000
-#: The pairs of fewer hosts can be numbered with 31 bits.
-_MANY_HOSTS: Final = 1 << 15
+#: The packets of so few ways are looked for one way after the other; those of more are sorted.
+_FEW_WAYS: Final = 16
+_NEVER_NS: Final = (1 << 63) - 1
+#: Spans of time of which a hull has the least value each.
+_SPANS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,23 @@ class Alignment:
         }
 
 
+class AlignedTimes:
+    """The times of a capture's packets on the first capture's clock, looked up as in an array."""
+
+    def __init__(self, times: SlimColumn, alignment: Alignment) -> None:
+        self._times, self._alignment = times, alignment
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._alignment.aligned(self._times[rows])
+
+    def whole(self) -> Ints:
+        """All of them."""
+        return self._alignment.aligned(self._times.whole())
+
+
 @dataclass(frozen=True, slots=True)
 class _Link:
     """The clock of one capture against another's."""
@@ -95,13 +116,15 @@ class _Link:
     at_ns: int = 0
 
 
-def align(parts: Sequence[Captured], alike: Alike) -> list[Alignment]:
+def align(alike: Alike) -> list[Alignment]:
     """Offsets relative to the first capture, directly or through others with common packets."""
     links: dict[tuple[int, int], _Link] = {}
+    parts = alike.outlines
     for first in range(len(parts)):
         for second in range(first + 1, len(parts)):
             a, b = alike.common(first, second)
-            found = _link(parts[first], parts[second], a - alike.begin[first], b - alike.begin[second])
+            in_a, in_b = _within(a, alike.begin[first]), _within(b, alike.begin[second])
+            found = _link(parts[first], parts[second], in_a, in_b)
             if found is not None:
                 links[first, second] = found
     aligned: dict[int, Alignment] = {}
@@ -138,34 +161,93 @@ def _joined(known: Alignment, file: int, link: _Link, *, forward: bool) -> Align
     )
 
 
-def _link(a: Captured, b: Captured, in_a: Numbers, in_b: Numbers) -> _Link | None:
+def _within(rows: RowNumbers, begin: int) -> RowNumbers:
+    """Rows of a capture, of which the first one is row ``begin``, as indices into it."""
+    if not begin or not isinstance(rows, SlimColumn):
+        return rows if not begin else rows[:] - begin
+    found = rows.like(np.empty(0, np.int32))
+    for _, piece in rows.pieces():
+        found.add(piece - begin)
+    return found
+
+
+def _link(a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers) -> _Link | None:
     """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic."""
     if not len(in_a):
         return None
     common = len(in_a)
-    ahead = b.time_ns[in_b]
-    ahead -= a.time_ns[in_a]
+    ahead = np.empty(common, np.int64)
+    for at in range(0, common, PIECE):
+        piece = slice(at, at + PIECE)
+        np.subtract(b.time_ns[in_b[piece]], a.time_ns[in_a[piece]], out=ahead[piece])
     kept = _together(ahead)
-    if not kept.all():
+    if kept is not None:
         ahead, in_a, in_b = ahead[kept], in_a[kept], in_b[kept]
     if not _share(a, b, in_a, in_b):
         return None
-    return _clock(ahead, (a.src[in_a], a.dst[in_a]), lambda: b.time_ns[in_b], common)
+    return _clock(ahead, _Ways(a, in_a), lambda: b.time_ns[in_b[:]], common)
 
 
-def _clock(ahead: Ints, ends: tuple[Column, Column], when: Callable[[], Ints], common: int) -> _Link:
-    """The clock by time differences, given the hosts of packets; ``when``: on the second capture's clock.
+class _Ways:
+    """The ways of packets: from which host to which.
+
+    Attributes:
+        of: the way of each packet.
+        opposite: of each way that has packets, the one back; −1 if no packet goes back.
+    """
+
+    def __init__(self, outline: Outline, rows: RowNumbers) -> None:
+        src, dst = outline.ends.src, outline.ends.dst
+        hosts = 1 + max(int(src.max(initial=0)), int(dst.max(initial=0)))
+        codes = src * hosts + dst
+        known = distinct(codes)
+        numbers = np.searchsorted(known, codes).astype(np.uint16 if len(known) <= 1 << 16 else np.int32)
+        self.of: NDArray[np.integer[Any]] = np.empty(len(rows), numbers.dtype)
+        counts = np.zeros(len(known), np.int64)
+        for at in range(0, len(rows), PIECE):
+            own = numbers[outline.flow[rows[at : at + PIECE]]]
+            self.of[at : at + PIECE] = own
+            counts += np.bincount(own, minlength=len(known))
+        ways = {int(known[number]): number for number in np.flatnonzero(counts).tolist()}
+        self.opposite = {
+            number: ways.get(code % hosts * hosts + code // hosts, -1) for code, number in ways.items()
+        }
+
+    def medians(self, values: Ints) -> dict[int, float]:
+        """The median of the packets of each way."""
+        if len(self.opposite) <= _FEW_WAYS:
+            return {
+                way: float(np.median(values[self.of == way], overwrite_input=True)) for way in self.opposite
+            }
+        order = stable_order(self.of)
+        first = starts(self.of[order])
+        rows = np.split(order, first[1:])
+        return {int(self.of[own[0]]): float(np.median(values[own])) for own in rows}
+
+    def chosen(self, ways: Sequence[int]) -> Mask:
+        """Which packets are of one of these ways."""
+        if len(ways) == len(self.opposite):
+            return np.ones(len(self.of), np.bool_)
+        wanted = np.zeros(max(self.opposite, default=0) + 1, np.bool_)
+        wanted[list(ways)] = True
+        found: Mask = wanted[self.of]
+        return found
+
+
+def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _Link:
+    """The clock by time differences, given the ways of packets; ``when``: on the second capture's clock.
 
     Of two hosts, the direction with the greater differences passes the first capture point first: none of its
     differences is less than the offset. None of the other direction's is more.
     """
-    forward, back = _directions(ahead, ends)
-    if not len(forward):
+    forward, back = _directions(ahead, ways)
+    if not forward.any():
         return _Link(int(np.median(ahead)), None, common)
     for certain in (True, False):
         above = forward if certain else _usual(ahead, forward)
         below = back if certain else _usual(-ahead, back)
-        high, low = int(ahead[above].min()), int(ahead[below].max())
+        high = int(np.min(ahead, where=above, initial=_NEVER_NS))
+        low = int(np.max(ahead, where=below, initial=-_NEVER_NS))
         if low <= high + _JITTER_NS:
             low, high = min(low, high), max(low, high)
             return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
@@ -177,78 +259,67 @@ def _clock(ahead: Ints, ends: tuple[Column, Column], when: Callable[[], Ints], c
     return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
 
 
-def _directions(ahead: Ints, ends: tuple[Column, Column]) -> tuple[Ints, Ints]:
+def _directions(ahead: Ints, ways: _Ways) -> tuple[Mask, Mask]:
     """The packets that pass the first capture point first, and the others; of hosts that both send."""
-    hosts = 1 + max(int(end.max()) for end in ends)
-    src, dst = (as_type(end, np.int32 if hosts < _MANY_HOSTS else np.int64) for end in ends)
-    codes = src * hosts
-    codes += dst
-    order = stable_order(codes)
-    first = starts(codes[order])
-    ways = dict(zip(codes[order[first]].tolist(), np.split(order, first[1:]), strict=True))
-    medians = {way: np.median(ahead[rows]) for way, rows in ways.items()}
-    forward, back = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for way, rows in ways.items():
-        source, destination = divmod(way, hosts)
-        other = medians.get(destination * hosts + source)
-        if other is not None and medians[way] >= other:
-            forward.append(rows)
-        if other is not None and medians[way] <= other:
-            back.append(rows)
-    return np.concatenate(forward), np.concatenate(back)
+    medians = ways.medians(ahead)
+    forward, back = [], []
+    for way, other in ways.opposite.items():
+        if other >= 0 and medians[way] >= medians[other]:
+            forward.append(way)
+        if other >= 0 and medians[way] <= medians[other]:
+            back.append(way)
+    return ways.chosen(forward), ways.chosen(back)
 
 
-def _usual(ahead: Ints, chosen: Ints) -> Ints:
+def _usual(ahead: Ints, chosen: Mask) -> Mask:
     """Which of the chosen differences are not far less than nearly all: those may be of wrong pairs."""
     least, middle = np.quantile(ahead[chosen], (0.01, 0.5))
-    usual: Ints = chosen[ahead[chosen] >= least - 3 * (middle - least) - _JITTER_NS]
+    usual: Mask = chosen & (ahead >= least - 3 * (middle - least) - _JITTER_NS)
     return usual
 
 
-def _together(ahead: Ints) -> NDArray[np.bool_]:
-    """The time differences near each other: those of one clock against the other."""
+def _together(ahead: Ints) -> Mask | None:
+    """The time differences near each other: those of one clock against the other. None: all of them."""
     if int(ahead.max()) - int(ahead.min()) <= _WINDOW_NS:
-        return np.ones(len(ahead), np.bool_)
+        return None
     ordered = np.sort(ahead)
     last = np.searchsorted(ordered, ordered + _WINDOW_NS, "right")
     best = int(np.argmax(last - np.arange(len(ordered))))
-    kept: NDArray[np.bool_] = (ahead >= ordered[best]) & (ahead <= ordered[last[best] - 1])
+    kept: Mask = (ahead >= ordered[best]) & (ahead <= ordered[last[best] - 1])
     return kept
 
 
-def _share(a: Captured, b: Captured, in_a: Numbers, in_b: Numbers) -> bool:
+def _share(a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers) -> bool:
     """Whether common packets are more than chance: a share of what both captures show of the time.
 
     A retransmission without identification is like what it repeats, and CNPs are all alike. So where one
     capture ends before the other starts, nearly all packets of the time have to be common.
     """
     fewer = min(len(a), len(b))
-    apart = a.time_ns.max() < b.time_ns.min() or b.time_ns.max() < a.time_ns.min()
-    doubtful = bool(apart and not a.ip_id[in_a].any())
+    (a_first, a_last), (b_first, b_last) = a.span, b.span
+    apart = a_last < b_first or b_last < a_first
+    doubtful = apart and not any(a.ip_id[in_a[at : at + PIECE]].any() for at in range(0, len(in_a), PIECE))
     if len(in_a) >= fewer * (_NEARLY_ALL if doubtful else 0.5):
         return True
-    ahead = int(np.median(b.time_ns[in_b] - a.time_ns[in_a]))
-    first = max(int(a.time_ns.min()), int(b.time_ns.min()) - ahead) - _WINDOW_NS // 100
-    last = min(int(a.time_ns.max()), int(b.time_ns.max()) - ahead) + _WINDOW_NS // 100
-    within = [a.src[(a.time_ns >= first) & (a.time_ns <= last)]]
-    within.append(b.src[(b.time_ns >= first + ahead) & (b.time_ns <= last + ahead)])
+    ahead = int(np.median(b.time_ns[in_b[:]] - a.time_ns[in_a[:]]))
+    first = max(a_first, b_first - ahead) - _WINDOW_NS // 100
+    last = min(a_last, b_last - ahead) + _WINDOW_NS // 100
+    within = [a.sources(first, last), b.sources(first + ahead, last + ahead)]
     if doubtful:
-        fewer = min(map(len, within))
+        fewer = min(int(counts.sum()) for counts in within)
         return fewer >= _ENOUGH and len(in_a) >= fewer * _NEARLY_ALL
-    both = np.bincount(a.src[in_a])
-    size = len(both)
-    counts = [np.bincount(src, minlength=size)[:size] for src in within]
-    return bool(((both > 0) & (both >= np.minimum(*counts) * _LEAST_SHARE)).any())
+    both = np.bincount(a.src(in_a[:]), minlength=len(within[0]))
+    return bool(((both > 0) & (both >= np.minimum(*within) * _LEAST_SHARE)).any())
 
 
-def _drift(ahead: Ints, when: Ints, forward: Ints, back: Ints) -> tuple[int, int, float, int] | None:
+def _drift(ahead: Ints, when: Ints, forward: Mask, back: Mask) -> tuple[int, int, float, int] | None:
     """(offset, bound, drift, time of the offset) of a clock that runs faster or slower than the other one.
 
     None if no steady clock puts every packet's arrival behind its departure.
     """
-    origin, base = int(when.min()), int(ahead[forward].min())
-    above = _hull(when[forward] - origin, ahead[forward] - base)
-    below = _hull(when[back] - origin, base - ahead[back])
+    origin, base = int(when.min()), int(np.min(ahead, where=forward, initial=_NEVER_NS))
+    above = _hull(when, origin, ahead, base, forward, 1)
+    below = _hull(when, origin, ahead, base, back, -1)
     best: tuple[float, float, float] | None = None
     for points, sign in ((above, 1), (below, -1)):  # the widest corridor is along an edge of a hull
         for (t0, v0), (t1, v1) in pairwise(points):
@@ -264,13 +335,26 @@ def _drift(ahead: Ints, when: Ints, forward: Ints, back: Ints) -> tuple[int, int
     return base + round(best[1]), max(0, round(best[0] / 2)), best[2], origin
 
 
-def _hull(times: Ints, values: Ints) -> list[tuple[float, float]]:
-    """The lower convex hull of (time, value), of the least value in each of up to 2,000 spans of time."""
-    spans = np.minimum(times * 2_000 // max(1, int(times.max()) + 1), 1_999)
-    order = np.lexsort((values, spans))
-    firsts = order[np.r_[True, np.diff(spans[order]) > 0]]
+def _hull(
+    when: Ints, origin: int, ahead: Ints, base: int, chosen: Mask, sign: int
+) -> list[tuple[float, float]]:
+    """The lower convex hull of (time, value), of the least value in each of up to 2,000 spans of time.
+
+    Args:
+        origin: the time that counts as 0; base: the difference that does; sign: −1 turns the values round.
+    """
+    longest = int(np.max(when, where=chosen, initial=origin)) - origin + 1
+    times, values = np.empty(0, np.int64), np.empty(0, np.int64)
+    for at in range(0, len(when), PIECE):
+        own = chosen[at : at + PIECE]
+        times = np.concatenate([times, when[at : at + PIECE][own] - origin])
+        values = np.concatenate([values, sign * (ahead[at : at + PIECE][own] - base)])
+        spans = np.minimum(times * _SPANS // max(1, longest), _SPANS - 1)
+        order = np.lexsort((values, spans))
+        firsts = order[np.r_[True, np.diff(spans[order]) > 0]] if len(order) else order
+        times, values = times[firsts], values[firsts]
     hull: list[tuple[float, float]] = []
-    for t, v in zip(times[firsts].tolist(), values[firsts].tolist(), strict=True):
+    for t, v in zip(times.tolist(), values.tolist(), strict=True):
         while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (t - hull[-2][0]) >= (v - hull[-2][1]) * (
             hull[-1][0] - hull[-2][0]
         ):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets.merging.group_numbers import GroupNumbers
+from rocekit.packets.merging.group_numbers import tally
+from rocekit.packets.slim import SlimColumn
+from rocekit.wire.sorting import starts
 
 if TYPE_CHECKING:
-    from rocekit.packets.blocks import Captured
+    from rocekit.packets.merging.outline import Outline, Outlines
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 #: Rows and groups: there are never more than two thousand million, and half the memory counts.
 Numbers = NDArray[np.int32]
+#: Rows, as an array or in less memory; both are looked up alike.
+RowNumbers = Numbers | SlimColumn
 
 #: So many packets are enough to learn the clocks and delays from.
 _ENOUGH: Final = 16
@@ -30,71 +32,76 @@ class Alike:
     A *row* is a packet's index into the concatenated captures. Packets of one group and one capture are in
     the order of time.
 
-    Args:
-        identity: by row (see ``packets.identity``).
-        parts: the captures' packets.
-
     Attributes:
+        outlines: of the captures.
         begin: the row of each capture's first packet, and the number of all rows.
-        group: the group of each row.
         groups: how many there are.
         count: by capture and group, how many packets the capture has of it.
         first: by capture and group, the row of the first of them; −1 if there is none.
     """
 
-    def __init__(self, identity: NDArray[np.uint64], parts: Sequence[Captured]) -> None:
-        sizes = [len(part) for part in parts]
-        self.begin = [0, *np.cumsum(sizes).tolist()]
-        self._parts = parts
-        numbers = GroupNumbers(identity, max(sizes, default=0))
-        self.group: Numbers = numbers.of
-        self.groups: int = numbers.count
-        self.count: Numbers = np.zeros((len(parts), self.groups), np.int32)
-        self.first: Numbers = np.full((len(parts), self.groups), -1, np.int32)
-        for file, (begin, end) in enumerate(pairwise(self.begin)):
-            numbers.tally(begin, end, self.count[file], self.first[file])
-        for file in range(len(parts)):
-            if not self._is_in_order(file):
-                rows, place = self.place_in_group(file)
-                earliest = rows[place == 0]
-                self.first[file, self.group[earliest]] = earliest
+    def __init__(self, outlines: Outlines) -> None:
+        self.outlines: list[Outline] = outlines.every
+        self.begin = [0, *np.cumsum([len(outline) for outline in self.outlines]).tolist()]
+        self.groups: int = outlines.groups
+        self.count: list[NDArray[Any]] = []
+        self.first: list[SlimColumn] = []
+        for file, outline in enumerate(self.outlines):
+            count, first = np.zeros(self.groups, np.int32), np.full(self.groups, -1, np.int32)
+            for at, piece in outline.group.pieces():
+                tally(np.ascontiguousarray(piece), self.begin[file] + at, count, first)
+            self.count.append(_narrow(count))
+            if not outline.in_order:
+                rows, of = self._rows_of_several(file)
+                begins = starts(of)
+                first[of[begins]] = rows[begins]
+            self.first.append(SlimColumn.of(first, np.int32))
 
-    def _is_in_order(self, file: int) -> bool:
-        times = self._parts[file].time_ns
-        return not bool((times[1:] < times[:-1]).any())
+    def group_of(self, rows: Ints | Numbers, file: int) -> Numbers:
+        """The groups of rows of a capture."""
+        found: Numbers = self.outlines[file].group[rows - self.begin[file]]
+        return found
 
     def rows_of(self, file: int) -> slice:
         """The rows of one capture."""
         return slice(self.begin[file], self.begin[file + 1])
 
     @cached_property
-    def most(self) -> Numbers:
+    def most(self) -> NDArray[Any]:
         """The most packets that one capture has of each group."""
-        return self.count.max(axis=0, initial=0)
+        found = self.count[0]
+        for count in self.count[1:]:
+            found = np.maximum(found, count)
+        return found
 
     @cached_property
     def even(self) -> Mask:
         """Whether all captures that have packets of a group have equally many of them."""
-        found: Mask = ((self.count == self.most) | (self.count == 0)).all(axis=0)
+        found = np.ones(self.groups, np.bool_)
+        for count in self.count:
+            found &= (count == self.most) | (count == 0)
         return found
 
     @cached_property
     def _several(self) -> list[tuple[Ints, Ints]]:
         """By capture, the rows of groups of which it has several packets, by group; and their groups."""
-        found = []
-        for file in range(len(self.count)):
-            of = self.group[self.rows_of(file)]
-            rows = np.flatnonzero(self.count[file][of] > 1)
-            if not self._is_in_order(file):
-                rows = rows[np.argsort(self._parts[file].time_ns[rows], kind="stable")]
-            rows = rows[np.argsort(of[rows], kind="stable")]
-            found.append((rows + self.begin[file], of[rows].astype(np.int64)))
-        return found
+        return [self._rows_of_several(file) for file in range(len(self.count))]
+
+    def _rows_of_several(self, file: int) -> tuple[Ints, Ints]:
+        outline, several = self.outlines[file], self.count[file] > 1
+        if not several.any():
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        rows = np.concatenate([at + np.flatnonzero(several[piece]) for at, piece in outline.group.pieces()])
+        if not outline.in_order:
+            rows = rows[np.argsort(outline.time_ns[rows], kind="stable")]
+        of = outline.group[rows].astype(np.int64)
+        order = np.argsort(of, kind="stable")
+        return rows[order] + self.begin[file], of[order]
 
     def packets_of(self, group: int, file: int) -> Ints:
         """The rows of a capture's packets of a group."""
-        if self.count[file, group] <= 1:
-            first = self.first[file, group : group + 1].astype(np.int64)
+        if self.count[file][group] <= 1:
+            first = self.first[file][group : group + 1].astype(np.int64)
             return first[first >= 0]
         rows, groups = self._several[file]
         begin, end = np.searchsorted(groups, (group, group + 1)).tolist()
@@ -116,7 +123,7 @@ class Alike:
             found.append(np.concatenate([self.first[file][once], several.astype(np.int32)]))
         return found[0], found[1]
 
-    def common(self, first: int, second: int, least: int = _ENOUGH) -> tuple[Numbers, Numbers]:
+    def common(self, first: int, second: int, least: int = _ENOUGH) -> tuple[RowNumbers, RowNumbers]:
         """The packets that two captures have in common: rows of the one and of the other.
 
         Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
@@ -126,7 +133,10 @@ class Alike:
         equal = (a == b) & (a > 0)
         once = equal & (a == 1)
         if (least and np.count_nonzero(once) >= least) or not (equal & ~once).any():
-            found = self.first[first][once], self.first[second][once]
+            slim = _chosen(self.first[first], once), _chosen(self.first[second], once)
+            if _rises(slim[0]):
+                return slim
+            found = slim[0].whole(), slim[1].whole()
         else:
             found = self.pairs(equal, first, second)
         # In the order of the one's packets: what is read by these indices is then near each other.
@@ -134,3 +144,30 @@ class Alike:
             return found
         order = np.argsort(found[0], kind="stable")
         return found[0][order], found[1][order]
+
+
+def _chosen(column: SlimColumn, wanted: Mask) -> SlimColumn:
+    """Some numbers of a column."""
+    if wanted.all():
+        return column
+    found = column.like(np.empty(0, np.int32))
+    for at, piece in column.pieces():
+        found.add(piece[wanted[at : at + len(piece)]])
+    return found
+
+
+def _rises(column: SlimColumn) -> bool:
+    """Whether each number is greater than the one before."""
+    last = -1
+    for _, piece in column.pieces():
+        if piece[0] <= last or (piece[1:] <= piece[:-1]).any():
+            return False
+        last = int(piece[-1])
+    return True
+
+
+def _narrow(count: Numbers) -> NDArray[Any]:
+    """Counts in as few bytes as they need."""
+    most = int(count.max(initial=0))
+    kind: Any = np.uint8 if most <= np.iinfo(np.uint8).max else np.uint16
+    return count.astype(kind) if most <= np.iinfo(np.uint16).max else count

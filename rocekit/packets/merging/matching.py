@@ -7,22 +7,24 @@ once. The order of equal packets never changes: nobody could tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets.slim import PIECE, SlimColumn
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
-    from rocekit.packets.blocks import Captured
-    from rocekit.packets.merging.alike import Alike, Numbers
+    from rocekit.packets.merging.alignment import AlignedTimes
+    from rocekit.packets.merging.alike import Alike, Numbers, RowNumbers
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_NO_TIMES: Final[Ints] = np.empty(0, np.int64)
 #: Without other packets to compare with: equal packets further apart than this are different ones.
 _NEAR_NS: Final = 20_000_000
 #: The least time by which a copy may be off before another one is looked for.
@@ -37,18 +39,15 @@ _ROUNDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """How long one host's packets take from one capture point to another.
+class _Limits:
+    """Within which times one host's packets pass from one capture point to another.
 
     Attributes:
-        here: times of the same packets at the one point, in order; there: at the other.
         low_ns, high_ns: where one point has more copies, one that takes less or more is another packet.
         least_ns, most_ns: the same where both have equally many: then one is rather late than lost.
         reach_ns: what a copy without a partner counts.
     """
 
-    here: Ints
-    there: Ints
     low_ns: int
     high_ns: int
     least_ns: int
@@ -56,13 +55,12 @@ class _Way:
     reach_ns: int
 
     @classmethod
-    def of(cls, here: Ints, there: Ints) -> _Way:
-        if not len(here):
-            return cls(here, there, -_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
-        if not (here[1:] > here[:-1]).all():
-            order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
-            here, there = here[order], there[order]
-        low, middle, high = np.quantile(there - here, (0.01, 0.5, 0.99)).astype(np.int64).tolist()
+    def of(cls, took: Ints) -> _Limits:
+        """By the times that packets took, which are put in another order."""
+        if not len(took):
+            return cls(-_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
+        quantiles = np.quantile(took, (0.01, 0.5, 0.99), overwrite_input=True)
+        low, middle, high = quantiles.astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.
         if middle >= 0:
@@ -71,7 +69,22 @@ class _Way:
         else:  # they pass the other point first
             late = _SLACK_NS if high <= 0 else high + 3 * (high - middle) + _SLACK_NS
             bounds = middle - reach, late, middle - max(reach, _LATE_NS), late
-        return cls(here, there, *bounds, reach)
+        return cls(*bounds, reach)
+
+
+class _Way:
+    """How long one host's packets take from one capture point to another.
+
+    Args:
+        here: times of the same packets at the one point; there: at the other.
+    """
+
+    def __init__(self, here: Ints, there: Ints, limits: _Limits) -> None:
+        if not (here[1:] > here[:-1]).all():
+            order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
+            here, there = here[order], there[order]
+        self.here, self.there = here, there
+        self.low_ns, self.high_ns, self.reach_ns = limits.low_ns, limits.high_ns, limits.reach_ns
 
     def off(self, here: Ints, there: Ints) -> NDArray[np.float64]:
         """How far each packet at the second point (a row) is off the expected time of each at the first.
@@ -97,47 +110,53 @@ class _Way:
         return found
 
 
-def number(alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> tuple[Numbers, int]:
-    """A number for each row, the same for a packet's copies in all captures; and how many numbers there are.
+def number(alike: Alike, times: Sequence[AlignedTimes]) -> tuple[list[SlimColumn], int]:
+    """A number for each packet, the same for its copies in all captures; and how many numbers there are.
 
     Args:
-        parts: the packets of each capture; times: their aligned times.
+        times: of each capture's packets.
+
+    Returns the numbers by capture.
     """
-    sizes = np.where(alike.even, alike.most, 0)
+    sizes = alike.most * alike.even  # in few bytes
     total = int(sizes.sum())
-    if total == alike.groups and (sizes == 1).all():
-        numbers = alike.group.copy()
-    else:
-        numbers = (np.cumsum(sizes) - sizes).astype(np.int32)[alike.group]
-        for file in range(len(parts)):
-            rows, place = alike.place_in_group(file)
-            numbers[rows] += place.astype(np.int32)
-    matcher = _Matcher(alike, parts, times)
+    matcher = _Matcher(alike, times)
     doubtful = ~alike.even
     matcher.mark_doubtful(doubtful)
-    groups = np.flatnonzero(doubtful).tolist()
-    for _ in range(_ROUNDS if groups else 0):
-        for group in groups:
+    groups = np.flatnonzero(doubtful)
+    if total == alike.groups and (sizes == 1).all():
+        if not len(groups):
+            return [outline.group for outline in alike.outlines], total
+        numbers = np.concatenate([outline.group.whole() for outline in alike.outlines])
+    else:
+        begins = (np.cumsum(sizes, dtype=np.int64) - sizes).astype(np.int32)
+        numbers = np.concatenate([begins[outline.group.whole()] for outline in alike.outlines])
+        for file in range(len(alike.outlines)):
+            rows, place = alike.place_in_group(file)
+            numbers[rows] += place.astype(np.int32)
+    for _ in range(_ROUNDS if len(groups) else 0):
+        for group in groups.tolist():
             total = matcher.resolve(group, numbers, total)
         matcher.learn(numbers, total)
-    return numbers, total
+    return [SlimColumn.of(numbers[alike.rows_of(f)], np.int32) for f in range(len(alike.outlines))], total
 
 
 class _Matcher:
     """Numbers the packets of groups one group at a time."""
 
-    def __init__(self, alike: Alike, parts: Sequence[Captured], times: Sequence[Ints]) -> None:
+    def __init__(self, alike: Alike, times: Sequence[AlignedTimes]) -> None:
         self._alike = alike
-        self._parts, self._times = parts, times
+        self._outlines, self._times = alike.outlines, times
         self._ways: dict[tuple[int, int, int], _Way] = {}
-        self._common: dict[tuple[int, int], tuple[Numbers, Numbers]] = {}
+        self._limits: dict[tuple[int, int, int], _Limits] = {}
+        self._common: dict[tuple[int, int], tuple[RowNumbers, RowNumbers]] = {}
 
     def _time_of(self, rows: Ints | Numbers, file: int) -> Ints:
-        return self._times[file][rows - self._alike.begin[file]]
-
-    def _src_of(self, rows: Ints | Numbers, file: int) -> NDArray[Any]:
-        found: NDArray[Any] = self._parts[file].src[rows - self._alike.begin[file]]
+        found: Ints = self._times[file][rows - self._alike.begin[file]]
         return found
+
+    def _src_of(self, rows: Ints | Numbers, file: int) -> Ints:
+        return self._outlines[file].src(rows - self._alike.begin[file])
 
     def learn(self, numbers: Numbers, total: int) -> None:
         """Take the delays from all packets that have been matched, by their numbers."""
@@ -149,16 +168,32 @@ class _Matcher:
             both = (places >= 0).all(axis=0)
             self._common[first, second] = places[0, both], places[1, both]
         self._ways.clear()
+        self._limits.clear()
 
     def _way(self, first: int, second: int, src: int) -> _Way:
         key = (first, second, src)
         if key not in self._ways:
-            if (first, second) not in self._common:
-                self._common[first, second] = self._alike.common(first, second, least=0)
-            a, b = self._common[first, second]
-            chosen = self._src_of(a, first) == src
-            self._ways[key] = _Way.of(self._time_of(a[chosen], first), self._time_of(b[chosen], second))
+            pieces = [*self._passing(first, second, src)]
+            here, there = (np.concatenate([_NO_TIMES, *times]) for times in zip(*pieces, strict=True))
+            self._ways[key] = _Way(here, there, self._limits_of(first, second, src))
         return self._ways[key]
+
+    def _limits_of(self, first: int, second: int, src: int) -> _Limits:
+        key = (first, second, src)
+        if key not in self._limits:
+            took = [there - here for here, there in self._passing(first, second, src)]
+            self._limits[key] = _Limits.of(np.concatenate(took))
+        return self._limits[key]
+
+    def _passing(self, first: int, second: int, src: int) -> Iterator[tuple[Ints, Ints]]:
+        """When one host's packets that two captures have in common passed each, in pieces; at least one."""
+        if (first, second) not in self._common:
+            self._common[first, second] = self._alike.common(first, second, least=0)
+        a, b = self._common[first, second]
+        for at in range(0, max(len(a), 1), PIECE):
+            rows, others = a[at : at + PIECE], b[at : at + PIECE]
+            own = self._src_of(rows, first) == src
+            yield self._time_of(rows[own], first), self._time_of(others[own], second)
 
     def mark_doubtful(self, doubtful: Mask) -> None:
         """Mark even groups of which a pair, the k-th of each capture, is off the usual time.
@@ -167,18 +202,20 @@ class _Matcher:
         """
         alike = self._alike
         uncertain = np.zeros(alike.groups, np.bool_)
-        for file, part in enumerate(self._parts):
+        for outline in self._outlines:
             # An identity has the identification in it: what holds of one packet of a group holds of all.
-            uncertain[alike.group[alike.rows_of(file)][part.ip_id == 0]] = True
+            for at, ip_id in outline.ip_id.pieces():
+                if not ip_id.all():
+                    uncertain[outline.group[np.flatnonzero(ip_id == 0) + at]] = True
         if not uncertain.any():
             return
         uncertain &= alike.even
         before = np.zeros(alike.groups, np.bool_)
-        for first in range(len(self._parts)):
+        for first in range(len(self._outlines)):
             here = alike.count[first] > 0
             from_here = uncertain & here & ~before
             before |= here
-            for second in range(first + 1, len(self._parts)):
+            for second in range(first + 1, len(self._outlines)):
                 self._mark_off(doubtful, from_here & (alike.count[second] > 0), first, second)
 
     def _mark_off(self, doubtful: Mask, groups: Mask, first: int, second: int) -> None:
@@ -186,13 +223,13 @@ class _Matcher:
         took = self._time_of(rows, second) - self._time_of(others, first)
         sources = self._src_of(rows, second)
         for src in distinct(sources).tolist():
-            way = self._way(first, second, src)
-            off = (sources == src) & ((took < way.least_ns) | (took > way.most_ns))
-            doubtful[self._alike.group[rows[off]]] = True
+            limits = self._limits_of(first, second, src)
+            off = (sources == src) & ((took < limits.least_ns) | (took > limits.most_ns))
+            doubtful[self._alike.group_of(rows[off], second)] = True
 
     def resolve(self, group: int, numbers: Numbers, total: int) -> int:
         """Number a group's packets from ``total`` on; returns the next free number."""
-        count = self._alike.count[:, group].tolist()
+        count = [int(counts[group]) for counts in self._alike.count]
         # Each capture's packets so far, as times and numbers, by capture.
         known: list[tuple[int, Ints, Ints]] = []
         for file in sorted(range(len(count)), key=lambda f: (-count[f], f)):

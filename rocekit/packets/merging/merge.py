@@ -15,21 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID
-from rocekit.packets import alike as is_one_number
-from rocekit.packets.blocks import Blocks, Captured, taken
-from rocekit.packets.flow_numbers import MIXER
-from rocekit.packets.identity import has_icrcs, identities
-from rocekit.packets.merging.alignment import Alignment, align
-from rocekit.packets.merging.alike import Alike, Ints, Numbers
+from rocekit.packets.merging.alignment import AlignedTimes, Alignment, align
+from rocekit.packets.merging.alike import Alike, Numbers
 from rocekit.packets.merging.matching import number
+from rocekit.packets.merging.outline import Outline, Outlines
 from rocekit.packets.merging.passing import passed
 from rocekit.packets.merging.scopes import one_scope
+from rocekit.packets.merging.sources import taken
+from rocekit.packets.slim import SlimColumn, SlimTimes, looked_up
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
+    from rocekit.packets.merging.sources import RowSource
 
 UNSEEN: Final = -1 << 62
-_MOST_FRAMES: Final = np.iinfo(np.int32).max
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -38,141 +37,215 @@ class Merged:
     """One sequence out of several captures.
 
     Attributes:
+        sizes: the packets of each capture.
         order: indices into the concatenated packets, each packet once, in the order in which they passed
         the first capture point on their way.
         time_ns: their aligned times there (``passing``).
         copies: packets left out because another capture has them.
-        seen_ns: by packet and capture, the aligned time at which the capture has it, or ``UNSEEN``.
-        frames: by packet and capture, its frame number there, or 0.
+        seen_ns: by capture and packet, the aligned time at which the capture has it, or ``UNSEEN``.
+        frames: by capture and packet, its frame number there, or 0.
         hops: likewise the hop limit (TTL).
         flow, encapsulation: of each packet (see ``merge_scopes``).
         identity: a number for each packet; copies and retransmissions that nothing tells apart have the same.
     """
 
-    order: NDArray[np.int32]
-    time_ns: NDArray[np.int64]
+    sizes: list[int]
+    order: SlimColumn
+    time_ns: SlimColumn
     copies: int
     alignments: list[Alignment]
-    seen_ns: NDArray[np.int64]
-    frames: NDArray[Any]
-    hops: NDArray[np.uint8]
-    identity: NDArray[np.int32]
-    flow: NDArray[np.int64]
-    encapsulation: NDArray[np.int32]
+    seen_ns: list[SlimTimes]
+    frames: list[SlimColumn]
+    hops: list[SlimColumn]
+    identity: SlimColumn
+    flow: SlimColumn
+    encapsulation: SlimColumn
+
+    def __len__(self) -> int:
+        return len(self.order)
 
     def packets(self, parts: list[Packets]) -> Packets:
         """The packets, each once, in order, at the aligned times; uses up ``parts``, which were merged."""
-        whole = parts[0].used_up(parts, self.order)
-        return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
+        whole = parts[0].used_up(parts, self.order.whole())
+        return whole.at(self.time_ns.whole()).of_flows(self.flow.whole(), self.encapsulation.whole())
 
-    def batches(self, parts: Sequence[Blocks], at_once: int) -> Iterator[Packets]:
-        """The packets as ``packets`` gives them, so many at once; uses up ``parts``."""
+    def batches(self, sources: Sequence[RowSource], at_once: int) -> Iterator[Packets]:
+        """The packets as ``packets`` gives them, so many at once; ``sources``: of each capture's."""
         begin = 0
-        for packets in taken(parts, self.order, at_once):
+        for packets in taken(sources, self.sizes, self.order, at_once):
             here = slice(begin, begin := begin + len(packets))
             yield packets.at(self.time_ns[here]).of_flows(self.flow[here], self.encapsulation[here])
 
 
-def merge(parts: Sequence[Captured], *, one_clock: bool = False) -> Merged:
-    """Merge the packets of several captures; ``parts[i]`` are capture ``i``'s, all of one decoder.
+def merge(outlines: Outlines, *, one_clock: bool = False) -> Merged:
+    """Merge the packets of several captures, given in outlines.
 
     Args:
         one_clock: whether all times are of one clock.
     """
-    by_icrc = all(has_icrcs(packets) for packets in parts)
-    blocks = [block for part in parts for block in (part.blocks if isinstance(part, Blocks) else [part])]
-    identity = np.concatenate([identities(block, by_icrc=by_icrc) for block in blocks])
-    alike = Alike(identity, parts)
-    alignments = align(parts, alike)
+    alike = Alike(outlines)
+    alignments = align(alike)
     if one_clock:
         alignments = [Alignment(n, 0, 0, a.common) for n, a in enumerate(alignments)]
     if any(a.group for a in alignments):
         # Equal packets of captures that do not show the same traffic are not the same.
-        groups = np.array([a.group for a in alignments]).astype(np.uint64) * np.uint64(MIXER)
-        identity ^= np.repeat(groups, [len(part) for part in parts])
-        alike = Alike(identity, parts)
-    del identity
-    times = [a.aligned(part.time_ns) for part, a in zip(parts, alignments, strict=True)]
-    numbers, total = number(alike, parts, times)
-    order, row = _in_order_of_time(alike, times, numbers, total)
-    del numbers
-    seen = _by_packet(row, times, UNSEEN, np.int64)
-    flow, encapsulation = one_scope(parts, order, row)
-    identity = alike.group[order]
-    repeated = np.bincount(identity, minlength=1)[identity] > 1
-    corrupted = _taken(parts, "icrc_state", order) == ICRC_INVALID
-    passed_ns = passed(seen, UNSEEN, flow, repeated | corrupted)
+        outlines.part([a.group for a in alignments])
+        alike = Alike(outlines)
+    parts = outlines.every
+    times = [AlignedTimes(part.time_ns, a) for part, a in zip(parts, alignments, strict=True)]
+    numbers, total = number(alike, times)
+    groups = alike.groups
+    del alike
+    order = _in_order_of_time(times, numbers, total)
+    flows = one_scope(parts, order, numbers)
+    found = _Gathered(parts, times, order, numbers, total)
+    if flows is not None:
+        found.flow, found.encapsulation = SlimColumn.of(flows[0]), SlimColumn.of(flows[1], np.int32)
+    passed_ns = passed(found.seen_ns, UNSEEN, found.flow, found.may_be_copies(groups))
     if (passed_ns[1:] < passed_ns[:-1]).any():
-        rows = np.argsort(passed_ns, kind="stable")
-        order, passed_ns, seen, identity = order[rows], passed_ns[rows], seen[rows], identity[rows]
-        flow, encapsulation = flow[rows], encapsulation[rows]
-        place = np.empty(len(rows), np.int32)
-        place[rows] = np.arange(len(rows), dtype=np.int32)
-        row = place[row]
-    frames = [part.frame for part in parts]
-    last = max(int(frame.max(initial=0)) for frame in frames)
+        rows = np.argsort(passed_ns, kind="stable").astype(np.int32)
+        passed_ns = passed_ns[rows]
+        order = _reordered(order, rows)
+        found.reorder(rows)
+    sizes, time_ns = list(map(len, parts)), SlimColumn.of(passed_ns)
+    del passed_ns, times, numbers
     return Merged(
+        sizes,
         order,
-        passed_ns,
-        len(row) - len(order),
+        time_ns,
+        sum(sizes) - len(order),
         alignments,
-        seen,
-        _by_packet(row, frames, 0, np.int32 if last <= _MOST_FRAMES else np.int64),
-        _by_packet(row, [part.hop_limit for part in parts], 0, np.uint8),
-        identity,
-        flow,
-        encapsulation,
+        [SlimTimes(time_ns, seen, UNSEEN) for seen in found.seen_ns],
+        found.frames,
+        found.hops,
+        found.identity,
+        found.flow,
+        found.encapsulation,
     )
 
 
-def _in_order_of_time(
-    alike: Alike, times: Sequence[Ints], numbers: Numbers, total: int
-) -> tuple[Numbers, Numbers]:
-    """The row of each packet where it was seen first, in order of time; and the place of each row's packet.
+class _Gathered:
+    """What is known of each merged packet, in their order; see ``Merged``."""
+
+    def __init__(
+        self,
+        outlines: Sequence[Outline],
+        times: Sequence[AlignedTimes],
+        order: SlimColumn,
+        numbers: Sequence[SlimColumn],
+        total: int,
+    ) -> None:
+        self.seen_ns = [SlimColumn(missing=UNSEEN) for _ in outlines]
+        self.frames = [SlimColumn() for _ in outlines]
+        self.hops = [SlimColumn(np.uint8) for _ in outlines]
+        self.identity, self.flow = SlimColumn(np.int32), SlimColumn()
+        self.encapsulation = SlimColumn(np.int32)
+        self._icrc_states = SlimColumn(np.uint8)
+        places = [_places(of, total) for of in numbers]
+        groups, flows, states, around = (
+            [getattr(outline, name) for outline in outlines]
+            for name in ("group", "flow", "icrc_state", "encapsulation")
+        )
+        for _, rows in order.pieces():
+            self.identity.add(looked_up(groups, rows))
+            self.flow.add(looked_up(flows, rows))
+            self._icrc_states.add(looked_up(states, rows))
+            self.encapsulation.add(looked_up(around, rows))
+            own = looked_up(numbers, rows)
+            for file, outline in enumerate(outlines):
+                row = places[file][own]
+                has = row >= 0
+                mine = row if has.all() else row[has]
+                self.seen_ns[file].add(_spread(times[file][mine], has, UNSEEN))
+                self.frames[file].add(_spread(outline.frame[mine], has, 0))
+                self.hops[file].add(_spread(outline.hop_limit[mine], has, 0))
+
+    def may_be_copies(self, groups: int) -> NDArray[np.bool_]:
+        """Which packets may have been made behind the first point: another is equal, or they are corrupted.
+
+        Args:
+            groups: how many groups there are.
+        """
+        found = np.empty(len(self.identity), np.bool_)
+        for at, states in self._icrc_states.pieces():
+            found[at : at + len(states)] = states == ICRC_INVALID
+        if len(self.identity) == groups:  # each group has a packet, so each has one
+            return found
+        counts = np.zeros(groups, np.int32)
+        for _, piece in self.identity.pieces():
+            least = int(piece.min())
+            here = np.bincount(piece - least)
+            counts[least : least + len(here)] += here.astype(np.int32)
+        for at, piece in self.identity.pieces():
+            found[at : at + len(piece)] |= counts[piece] > 1
+        return found
+
+    def reorder(self, rows: Numbers) -> None:
+        """Put the packets in another order."""
+        for columns in (self.seen_ns, self.frames, self.hops):
+            columns[:] = [_reordered(column, rows) for column in columns]
+        self.identity, self.flow = _reordered(self.identity, rows), _reordered(self.flow, rows)
+        self.encapsulation = _reordered(self.encapsulation, rows)
+
+
+def _in_order_of_time(times: Sequence[AlignedTimes], numbers: Sequence[SlimColumn], total: int) -> SlimColumn:
+    """The row of each packet where it was seen first, in order of time.
 
     Args:
-        times: the aligned times of each capture; numbers: of each row, its packet; total: the packets.
+        times: the aligned times of each capture; numbers: of each of its packets.
+        total: more than any number.
     """
+    where = _first_captures(times, numbers, total)
+    # Of the same time, those of the capture that was named first stand first, each in the order of its file.
+    order, first_ns = SlimColumn(np.int32), SlimColumn()
+    begin, last_ns, is_sorted = 0, -_NEVER, True
+    for file, of in enumerate(numbers):
+        for at, own in of.pieces():
+            rows = np.flatnonzero(where[own] == file)
+            when = times[file][at : at + len(own)][rows]
+            order.add((rows + (at + begin)).astype(np.int32))
+            first_ns.add(when)
+            if len(when):
+                is_sorted = is_sorted and bool(when[0] >= last_ns and (when[1:] >= when[:-1]).all())
+                last_ns = int(when[-1])
+        begin += len(of)
+    del where
+    if is_sorted:
+        return order
+    return _reordered(order, np.argsort(first_ns.whole(), kind="stable"))
+
+
+def _first_captures(
+    times: Sequence[AlignedTimes], numbers: Sequence[SlimColumn], total: int
+) -> NDArray[np.int16]:
+    """By number, the capture that has the packet first."""
     first_ns, where = np.full(total, _NEVER), np.zeros(total, np.int16)
     for file, own_ns in enumerate(times):
-        own = numbers[alike.rows_of(file)]
-        earlier = own_ns < first_ns[own] if file else None
-        if earlier is not None and not earlier.all():
-            own, own_ns = own[earlier], own_ns[earlier]
-        first_ns[own], where[own] = own_ns, file
-    # Of the same time, those of the capture that was named first stand first, each in the order of its file.
-    rows = np.concatenate(
-        [
-            alike.begin[file] + np.flatnonzero(where[numbers[alike.rows_of(file)]] == file)
-            for file in range(len(times))
-        ],
-        dtype=np.int32,
-    )
-    order = rows[np.argsort(first_ns[numbers[rows]], kind="stable")]
-    place = np.zeros(total, np.int32)
-    place[numbers[order]] = np.arange(len(order), dtype=np.int32)
-    return order, place[numbers]
+        for at, own in numbers[file].pieces():
+            when = own_ns[at : at + len(own)]
+            earlier = when < first_ns[own] if file else None
+            if earlier is not None and not earlier.all():
+                own, when = own[earlier], when[earlier]
+            first_ns[own], where[own] = when, file
+    return where
 
 
-def _by_packet(row: Numbers, columns: Sequence[NDArray[Any]], without: int, kind: Any) -> NDArray[Any]:
-    """Columns of the captures by packet and capture; ``without``: where a capture has not the packet.
-
-    The values of one capture are next to each other in memory: they are read together.
-    """
-    count = int(row.max(initial=-1)) + 1
-    found = np.empty((len(columns), count), kind)
-    begin = 0
-    for of_file, column in zip(found, columns, strict=True):
-        if len(column) < count:
-            of_file.fill(without)
-        of_file[row[begin : begin + len(column)]] = column
-        begin += len(column)
-    return found.T
+def _places(numbers: SlimColumn, total: int) -> Numbers:
+    """The row of a capture that has each number; −1: it has no such packet."""
+    found = np.full(total, -1, np.int32)
+    for at, own in numbers.pieces():
+        found[own] = np.arange(at, at + len(own), dtype=np.int32)
+    return found
 
 
-def _taken(parts: Sequence[Captured], name: str, rows: Numbers) -> NDArray[Any]:
-    """A column of some rows of the concatenated captures."""
-    columns = [part[name] for part in parts]
-    if len(rows) and all(is_one_number(column) and column[0] == columns[0][0] for column in columns):
-        return np.broadcast_to(columns[0][:1], len(rows))
-    return np.concatenate(columns)[rows]
+def _spread(values: NDArray[Any], has: NDArray[np.bool_], without: int) -> NDArray[Any]:
+    """Values of the packets that a capture has, and ``without`` of the others."""
+    if len(values) == len(has):
+        return values
+    found = np.full(len(has), without, values.dtype)
+    found[has] = values
+    return found
+
+
+def _reordered(column: SlimColumn, rows: NDArray[np.integer[Any]]) -> SlimColumn:
+    return column.like(column.whole()[rows])

@@ -6,40 +6,73 @@ had overtaken it: it passed the first point earlier, by the usual delay, and bet
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rocekit.wire.sorting import distinct, stable_order
+
+if TYPE_CHECKING:
+    from rocekit.packets.slim import SlimColumn
 
 Ints = NDArray[np.int64]
 
 #: Fewer packets that two captures share do not show the usual delay between them.
 _LEAST: Final = 4
+#: The packets of so few flows are looked for one flow after the other; those of more are sorted.
+_FEW_FLOWS: Final = 250
 #: The delay of a packet is the median of so many before it and as many behind it.
 _NEAR: Final = 4
 
 
-def passed(seen_ns: Ints, unseen: int, flow: Ints, is_copy: NDArray[np.bool_]) -> Ints:
+def passed(seen_ns: Sequence[SlimColumn], unseen: int, flow: SlimColumn, is_copy: NDArray[np.bool_]) -> Ints:
     """When each packet passed the first capture point on its way, measured or estimated.
 
     Args:
-        seen_ns: by packet and capture, the aligned time at which the capture has it, or ``unseen``.
+        seen_ns: by capture and packet, the aligned time at which the capture has it, or ``unseen``.
         flow: by packet, its one-way flow.
         is_copy: whether it may have been made behind the first point: another packet is equal, or it is
         corrupted.
     """
-    has = seen_ns != unseen
-    passed_ns = np.full(len(seen_ns), _NEVER)
-    for seen, own in zip(seen_ns.T, has.T, strict=True):
-        np.minimum(passed_ns, seen, out=passed_ns, where=own)
-    partly = ~has.all(axis=1) & ~is_copy
-    for number in np.unique(flow[partly]).tolist():
-        rows = np.flatnonzero(flow == number)
-        for first in range(seen_ns.shape[1]):
-            for second in range(seen_ns.shape[1]):
+    passed_ns = np.full(len(is_copy), _NEVER)
+    partly = np.zeros(len(is_copy), np.bool_)
+    for seen in seen_ns:
+        for at, times in seen.pieces():
+            here = slice(at, at + len(times))
+            has = times != unseen
+            np.minimum(passed_ns[here], times, out=passed_ns[here], where=has)
+            partly[here] |= ~has
+    partly &= ~is_copy
+    if not partly.any():
+        return passed_ns
+    for rows in _rows_of_flows(flow, distinct(flow[partly])):
+        for first in range(len(seen_ns)):
+            for second in range(len(seen_ns)):
                 if first != second:
-                    _estimate(passed_ns, rows, seen_ns[rows, first], seen_ns[rows, second], unseen, partly)
+                    _estimate(passed_ns, rows, seen_ns[first][rows], seen_ns[second][rows], unseen, partly)
     return passed_ns
+
+
+def _rows_of_flows(flow: SlimColumn, wanted: Ints) -> Iterator[Ints]:
+    """The packets of each of these flows."""
+    last = int(wanted[-1])
+    kind = np.uint8 if last < np.iinfo(np.uint8).max else np.int32
+    numbers = np.empty(len(flow), kind)  # 0: of another flow
+    place = np.zeros(1 + max(last, (flow.bounds() or (0, 0))[1]), kind)
+    place[wanted] = np.arange(1, len(wanted) + 1)
+    for at, own in flow.pieces():
+        numbers[at : at + len(own)] = place[own]
+    if len(wanted) <= _FEW_FLOWS:
+        for number in range(1, len(wanted) + 1):
+            yield np.flatnonzero(numbers == number)
+        return
+    order = stable_order(numbers)
+    begins = np.searchsorted(numbers[order], np.arange(1, len(wanted) + 2)).tolist()
+    for begin, end in pairwise(begins):
+        yield order[begin:end]
 
 
 _NEVER: Final = np.iinfo(np.int64).max

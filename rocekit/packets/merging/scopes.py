@@ -13,27 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rocekit.packets.blocks import Captured
+    from rocekit.packets.merging.outline import Outline
+    from rocekit.packets.slim import SlimColumn
 
 Ints = NDArray[np.int64]
 
 
 def one_scope(
-    parts: Sequence[Captured], order: NDArray[np.int32], row: NDArray[np.int32]
-) -> tuple[Ints, NDArray[np.int32]]:
+    outlines: Sequence[Outline], order: SlimColumn, numbers: Sequence[SlimColumn]
+) -> tuple[Ints, NDArray[np.int32]] | None:
     """The flow of each merged packet, and what is around it, the same for all packets of a flow.
 
+    None if nothing is around any packet.
+
     Args:
-        parts: the packets of the captures.
         order: the merged packets, as indices into the concatenated captures.
-        row: of each packet of the concatenated captures, its place in ``order``.
+        numbers: of the packets of each capture, the same for a packet's copies.
     """
-    every = np.concatenate([packets.flow for packets in parts])
-    flow = every[order]
-    if not any(packets.encapsulation.any() for packets in parts):
-        return flow, np.broadcast_to(np.zeros(1, np.int32), len(order))
-    around = np.concatenate([packets.encapsulation for packets in parts])
-    encapsulation = around[order]
+    if not any(piece.any() for outline in outlines for _, piece in outline.encapsulation.pieces()):
+        return None
+    every = np.concatenate([outline.flow.whole() for outline in outlines])
+    first = order.whole()
+    row = np.concatenate([of.whole() for of in numbers])
+    place = np.empty(int(row.max(initial=-1)) + 1, np.int32)
+    place[row[first]] = np.arange(len(first), dtype=np.int32)
+    row = place[row]
+    flow = every[first]
+    around = np.concatenate([outline.encapsulation.whole() for outline in outlines])
+    encapsulation = around[first]
     pairs = np.unique(np.stack([every, flow[row]], axis=1), axis=0)
     leader = np.arange(int(every.max(initial=0)) + 1)
 
@@ -51,6 +58,6 @@ def one_scope(
     if moved.any():
         # All packets of flows that are one have what the first of them has around it.
         joined = np.isin(flow, merged[moved])
-        _, first, place = np.unique(flow[joined], return_index=True, return_inverse=True)
-        encapsulation[joined] = encapsulation[joined][first][place]
+        _, begin, which = np.unique(flow[joined], return_index=True, return_inverse=True)
+        encapsulation[joined] = encapsulation[joined][begin][which]
     return flow, encapsulation

@@ -91,11 +91,22 @@ def icrcs() -> Extension:
     )
 
 
+def direct_lines() -> Extension:
+    """The lines of the commonest records of a recorded program."""
+    return Extension(
+        "rocekit.record.lines._direct",
+        ["rocekit/record/lines/_direct.c"],
+        depends=["rocekit/record/interposer/record.h"],
+        extra_compile_args=["-std=gnu11", "-O2", "-g0", *REFUSED],
+        optional=True,
+    )
+
+
 def compiled() -> list[Extension]:
     """What is compiled; nothing where scripts/setup.sh does that beside pip's downloads."""
     if os.environ.get("ROCEKIT_COMPILED_ELSEWHERE"):
         return []
-    return [*extensions(), icrcs(), interposer()]
+    return [*extensions(), icrcs(), direct_lines(), interposer()]
 
 
 class BuildTwice(build_ext):

@@ -66,6 +66,8 @@ MODULES: Final = (
 
 #: The loop over packets that verifies their ICRCs, written in C.
 ICRCS: Final = "packets._icrcs"
+#: The lines of a recorded program's commonest records, written in C.
+DIRECT_LINES: Final = "record.lines._direct"
 
 PACKAGE: Final = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
 
@@ -84,14 +86,19 @@ def state(folder: str | os.PathLike[str]) -> str:
     return COMPILED
 
 
-def icrcs_state(folder: str | os.PathLike[str]) -> str:
-    """The state of the C module ``ICRCS``, which does not depend on the others."""
-    twin = _twin(folder, ICRCS)
+def native_state(folder: str | os.PathLike[str], name: str) -> str:
+    """The state of a module in C, which does not depend on the others."""
+    twin = _twin(folder, name)
     if twin is None:
         return MISSING
     if os.environ.get("ROCEKIT_COMPILED") == "0":
         return DECLINED
-    return OUTDATED if _is_source(folder) and _older(folder, ICRCS, twin, ("c",)) else COMPILED
+    return OUTDATED if _is_source(folder) and _older(folder, name, twin, ("c",)) else COMPILED
+
+
+def icrcs_state(folder: str | os.PathLike[str]) -> str:
+    """The state of the C module ``ICRCS``."""
+    return native_state(folder, ICRCS)
 
 
 def _is_source(folder: str | os.PathLike[str]) -> bool:

@@ -7,7 +7,6 @@ import copy
 import io
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +72,11 @@ class JournalWriter:
         append: bool = False,
         opened: NewFile | None = None,
     ) -> None:
-        self.host = socket.gethostname() if host is None else host
+        if host is None:
+            import socket
+
+            host = socket.gethostname()
+        self.host = host
         self.pid = os.getpid() if pid is None else pid
         self._lock = threading.Lock()
         self._owned = isinstance(file, str | Path)

@@ -8,7 +8,7 @@ An RDMA device counts on each port (``hw_counters``, ``port_counters``), some al
 from __future__ import annotations
 
 import ipaddress
-import socket
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +111,8 @@ class CounterReader:
             return []
 
     def interfaces(self) -> list[str]:
+        import socket
+
         # sysfs may be that of another network namespace.
         names = {name for _, name in socket.if_nameindex()} if self.programs else set()
         if self.net.is_dir():
@@ -142,9 +144,10 @@ class CounterReader:
             found += own
         return list(dict.fromkeys(found))
 
-    def rdma_places(self) -> list[CounterPlace]:
-        """The ports of all RDMA devices; none where there is no device."""
-        return [place for device in self.devices() for place in self._ports(device)]
+    def rdma_places(self, found: Sequence[RdmaDevice] | None = None) -> list[CounterPlace]:
+        """The ports of all RDMA devices, which are ``found`` already; none where there is no device."""
+        known = self.devices() if found is None else found
+        return [place for device in known for place in self._ports(device)]
 
     def _listed(self) -> str:
         names = [device.name for device in self.devices()]
@@ -205,7 +208,7 @@ class CounterReader:
             else:
                 counts["link"] = read(str(self.net / place.interface / "statistics")).counts
         return CounterSnapshot(
-            socket.gethostname(),
+            os.uname().nodename,
             place,
             time_ns,
             took_ns,

@@ -6,7 +6,6 @@ Their limits come from :func:`rocekit.verbs.devices`, which needs pyverbs; here 
 from __future__ import annotations
 
 import ipaddress
-import socket
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -210,6 +209,8 @@ def source_address(host: str, port: int) -> tuple[str, str]:
     Raises:
         VerbsError: the name has no address, or no route leads there.
     """
+    import socket
+
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 from collections import deque
@@ -15,11 +14,13 @@ from rocekit.machine.processors import SpareProcessors
 from rocekit.record import ring as record_ring
 from rocekit.record.gids import GidTables
 from rocekit.record.lines.journal_lines import JournalLines
+from rocekit.record.lines.native import native
 from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.process import Process, going_on
 from rocekit.record.recording import Recording
 from rocekit.record.ring import LossCounts, RingFile, records
 from rocekit.record.start import changed_ns
+from rocekit.record.told import TELLING, told_in
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -62,8 +63,10 @@ _Chunk: TypeAlias = "tuple[RingFile, JournalLines, int, memoryview]"
 """Slots of a process's ring."""
 _Taken: TypeAlias = "tuple[int, deque[_Chunk]]"
 """Chunks taken together, and the time (monotonic) up to which all records are known with them."""
-_Waiting: TypeAlias = "tuple[int, int, bytes, JournalLines, bool]"
-"""A record: its time, its number, its bytes, the maker of its lines, and whether its call returned."""
+_COMMON: Final = (record_ring.SEND, record_ring.RECV, record_ring.WC)
+"""Kinds of which lines are made in C."""
+_run: Final = getattr(native(), "run", None)
+"""Makes lines of many of them at once, where it was compiled."""
 
 
 class Rings:
@@ -107,8 +110,8 @@ class Rings:
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
         self._taken: deque[_Taken] = deque()
-        self._unpacked: list[_Waiting] = []
-        self._waiting: list[_Waiting] = []
+        self._unpacked: list[record_ring.Tagged] = []
+        self._waiting: list[record_ring.Tagged] = []
         self._backlog = 0
         self._count = 0
         self._finishing = self._stopped = self._due = False
@@ -178,10 +181,7 @@ class Rings:
                 continue
             if path.suffix == ".ring":
                 whole = self._open(path) and whole
-            elif path.suffix == ".failed":
-                self._bad.add(path)
-                self._log_failed(path)
-            elif path.suffix == ".told":
+            elif path.suffix in TELLING:
                 self._bad.add(path)
                 self._log_told(path)
         return whole
@@ -227,24 +227,12 @@ class Rings:
         self._result.left_out = sum(lines.left_out_records for _, lines in self._files.values())
         return found
 
-    def _log_failed(self, path: Path) -> None:
-        """Report a process that could not make its rings."""
-        try:
-            pid, reason = int(path.name.split(".")[0]), os.strerror(int(path.read_text() or 0))
-        except (OSError, ValueError):
-            return
-        what = f"process {pid}: no room for its rings ({reason}); a smaller --ring-size may fit"
-        self._result.not_recorded.append(what)
-        self._log("not_recorded", pid, what=what)
-
     def _log_told(self, path: Path) -> None:
-        """Report what a process knows that it does not record."""
-        try:
-            pid, what = int(path.name.split(".")[0]), path.read_text(errors="replace")
-        except (OSError, ValueError):
-            return
-        self._result.not_recorded.append(what)
-        self._log("not_recorded", pid, what=what)
+        """Report what a process has told apart from its rings."""
+        if (told := told_in(path)) is not None:
+            pid, what = told
+            self._result.not_recorded.append(what)
+            self._log("not_recorded", pid, what=what)
 
     def _process(self, pid: int, forked_from: int) -> Process:
         """The state of a process whose file was found. A child's may be found before its parent's."""
@@ -300,7 +288,9 @@ class Rings:
             file, lines, ring, slots = chunks.popleft()
             if len(slots) > _PART:
                 chunks.appendleft((file, lines, ring, slots[_PART:]))
-            self._wait(file.split(ring, slots[:_PART]), lines, finished=True)
+            found = file.tagged(ring, slots[:_PART], self._count, lines)
+            self._count += len(found)
+            self._unpacked += found
             if stop is not None and chunks and time.monotonic() > stop:
                 return False
         self._taken.popleft()
@@ -321,27 +311,38 @@ class Rings:
 
     def _make_lines(self, out: list[str], stop: float | None) -> bool:
         """Lines of the records up to the time until which all are known; False if time is over before."""
-        done = 0
+        waiting = self._waiting
+        done = looked = 0
         whole = True
-        for mono, _count, raw, lines, finished in self._waiting:
+        while done < len(waiting):
+            if stop is not None and done >= looked + _LOOKS:
+                looked = done
+                if time.monotonic() > stop:
+                    whole = False
+                    break
+            if _run is not None:
+                at, *counts = _run(waiting, done, self._complete_ns, _LOOKS, out)
+                if at > done:
+                    done = at
+                    for kind, count in zip(_COMMON, counts, strict=True):
+                        self._result.tally(kind, count)
+                    continue
+            mono, _count, raw, lines, finished = waiting[done]
             if mono > self._complete_ns:
                 break
-            if stop is not None and done % _LOOKS == _LOOKS - 1 and time.monotonic() > stop:
-                whole = False
-                break
-            done += 1
             if finished and (line := lines.direct(raw)) is not None:
                 if line:
                     out.append(line)
                 self._result.tally(raw[8])
-                continue
-            if raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND) and not self._knows_gids(raw):
-                whole = False
-                done -= 1
-                break
-            out.extend(self._lines_of(raw, lines, finished))
-        self._backlog -= sum([len(waiting[2]) for waiting in self._waiting[:done]])
-        del self._waiting[:done]
+            else:
+                opens = raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND)
+                if opens and not self._knows_gids(raw):
+                    whole = False
+                    break
+                out.extend(self._lines_of(raw, lines, finished))
+            done += 1
+        self._backlog -= sum([len(one[2]) for one in waiting[:done]])
+        del waiting[:done]
         return whole
 
     def _knows_gids(self, raw: bytes) -> bool:

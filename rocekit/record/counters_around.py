@@ -13,11 +13,16 @@ if TYPE_CHECKING:
 
 
 class CountersAround:
-    """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself."""
+    """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself.
+
+    Attributes:
+        gids: the addresses in the table of each device's port 1, as far as they were read for this.
+    """
 
     def __init__(self, interface: str | None, capture: PacketCapture | None) -> None:
         self._interface, self._capture = interface, capture
         self._places: list[CounterPlace] = []
+        self.gids: dict[str, list[str]] = {}
 
     def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]:
         """The counters now, or as they were read ``before``."""
@@ -29,8 +34,17 @@ class CountersAround:
         # Asking tc and ethtool takes longer than reading files: only where packets are captured.
         reader = CounterReader(programs=self._interface is not None)
         if not self._places:  # to find them takes longer than to read them
-            named = None if self._interface is None else [self._interface]
-            self._places = reader.rdma_places() if named is None else reader.places(named)
+            if self._interface is None:
+                found = reader.devices()
+                self._places = reader.rdma_places(found)
+                self.gids = {
+                    device.name: list(dict.fromkeys(gid.ip for gid in port.gids))
+                    for device in found
+                    for port in device.ports
+                    if port.number == 1
+                }
+            else:
+                self._places = reader.places([self._interface])
         if before is None:
             return [reader.snapshot(place, running) for place in self._places]
         return reader.snapshots_of(self._places, before)

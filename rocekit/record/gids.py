@@ -48,6 +48,10 @@ class GidTables:
             thread.join(wait_s)
         return device in self._known
 
+    def know(self, device: str, addresses: list[str]) -> None:
+        """Somebody else has read a device's table."""
+        self._known.setdefault(device, addresses)
+
     def give_way(self, to_others: bool) -> None:
         """Read only now and then from now on, or as fast as possible again."""
         if to_others:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
-import socket
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocekit.errors import RocekitError
 from rocekit.journal.writing import JournalWriter
 from rocekit.record.collect import Rings
+from rocekit.record.gids import GidTables
 from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.recording import Recording
 from rocekit.record.start import DEFAULT_RINGS, DEFAULT_SLOTS, give_way, remove_folder
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
 
 
 class CountersTaken(Protocol):
-    """Gives snapshots of counters, as they are or as they were read before."""
+    """Gives snapshots of counters, as they are or as they were read before.
+
+    Attributes:
+        gids: the addresses in the table of each device's port 1, as far as they were read for this.
+    """
+
+    @property
+    def gids(self) -> Mapping[str, list[str]]: ...
 
     def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]: ...
 
@@ -71,6 +79,7 @@ class JournalRecorder:
         self._slots, self._rings = slots, rings
         self._library = library
         self._capture, self._kernel_cm, self._counters = capture, kernel_cm, counters
+        self._gids = GidTables()
         self._nicer = nicer
         self._rank, self._limits, self._choice = rank, limits, choice
         self._redaction = None
@@ -81,7 +90,7 @@ class JournalRecorder:
         self.result = Recording(journal)
 
     def _open_rings(self, folders: list[Path], writer: JournalWriter | RotatingJournal) -> Rings:
-        rings = Rings(folders, writer, self.result, self._redaction, choice=self._choice)
+        rings = Rings(folders, writer, self.result, self._redaction, self._gids, self._choice)
         if not isinstance(writer, JournalWriter):
             writer.at_start = rings.left_out
         return rings
@@ -103,7 +112,7 @@ class JournalRecorder:
             remove_folder(folder)
 
     def _open_journal(self, opened: NewFile | None = None) -> JournalWriter | RotatingJournal:
-        host = socket.gethostname()
+        host = os.uname().nodename
         if self._limits is None:
             return JournalWriter(self.result.journal, host=host, opened=opened)
         from rocekit.journal.rotating import RotatingJournal
@@ -135,6 +144,8 @@ class JournalRecorder:
         except (RocekitError, OSError, ValueError) as error:
             self.result.not_recorded.append(f"counters: {error}")
             return
+        for device, addresses in self._counters.gids.items():
+            self._gids.know(device, addresses)
         from rocekit.journal.counters import write_snapshots
 
         write_snapshots(writer, snapshots)

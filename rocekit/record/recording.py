@@ -41,16 +41,16 @@ class Recording:
     unwritten: bool = False
     files: list[Path] = field(default_factory=list)
 
-    def tally(self, kind: int) -> None:
-        """Count a record of a kind."""
+    def tally(self, kind: int, count: int = 1) -> None:
+        """Count records of a kind."""
         if kind == ring.SEND:
-            self.sends += 1
+            self.sends += count
         elif kind == ring.RECV:
-            self.receives += 1
+            self.receives += count
         elif kind == ring.WC:
-            self.completions += 1
+            self.completions += count
         elif kind != ring.QUEUE_LOST:
-            self.others += 1
+            self.others += count
 
     @property
     def name(self) -> str:

@@ -15,12 +15,13 @@ import mmap
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
+from rocekit.record.lines.native import native
 from rocekit.record.losses import TABLE, Loss, LossTable
 
 MAGIC: Final = b"ROKEREC1"
@@ -260,6 +261,13 @@ class RingFile:
         self._rest[i] = raw[at:]
         return found
 
+    def tagged(self, i: int, raw: bytes | memoryview, count: int, lines: Any) -> list[Tagged]:
+        """The records in slots taken from a ring, as :func:`tagged` gives them; see :meth:`split`."""
+        raw = self._rest[i] + raw
+        found, size = _tagged(raw, count, lines)
+        self._rest[i] = raw[size:]
+        return found
+
     def finish(self) -> tuple[list[bytes], list[bytes], int]:
         """The last records, when the process has ended or writes no more, and all taken slots are split.
 
@@ -319,6 +327,35 @@ class RingFile:
         self._words.release()
         self._bytes.release()
         self._map.close()
+
+
+Tagged: TypeAlias = tuple[int, int, bytes, Any, bool]
+"""A record: its time, its number, its bytes, what goes with them, and whether its call returned."""
+
+
+def tagged(raw: bytes, count: int, lines: Any) -> tuple[list[Tagged], int]:
+    """Records in slots, whole ones, and how many bytes they take.
+
+    Args:
+        count: the first one's number is the next.
+        lines: goes with each.
+    """
+    found = []
+    at, size = 0, len(raw)
+    while at + SLOT <= size:
+        after = at + SLOT * (raw[at + 9] or 1)
+        if after > size:
+            break
+        count += 1
+        found.append((int.from_bytes(raw[at + 16 : at + 24], "little"), count, raw[at:after], lines, True))
+        at = after
+    return found, at
+
+
+_native = native()
+_tagged: Final[Callable[[bytes, int, Any], tuple[list[Tagged], int]]] = (
+    tagged if _native is None else _native.tagged
+)
 
 
 def lost_record(loss: Loss, since_ns: int, until: tuple[int, int]) -> bytes:

@@ -9,81 +9,85 @@ names of this package too; MADs and CM messages are in :mod:`.cm`, Ethernet, IP 
 
 from __future__ import annotations
 
-from typing import Final
+import importlib
 
-from rocekit.wire.headers import (
-    AETH,
-    ATOMICACKETH,
-    ATOMICETH,
-    BTH,
-    DETH,
-    FETH,
-    GRH,
-    HEADERS,
-    IETH,
-    IMMDT,
-    PLACEMENT_TYPES,
-    RDETH,
-    RETH,
-    SELECTIVITY,
-    XRCETH,
-    Field,
-    Header,
-)
-from rocekit.wire.limits import (
-    ATOMIC_BYTES,
-    LOCAL_ACK_TIMEOUT_SPREAD,
-    MAX_MESSAGE_BYTES,
-    PATH_MTU_BYTES,
-    PATH_MTU_CODES,
-    RETRY_INFINITE,
-    RNR_TIMER_US,
-    local_ack_timeout_ns,
-    psns_of,
-    time_code_ns,
-)
-from rocekit.wire.opcodes import (
-    ATOMICS,
-    CNP_OPCODE,
-    ENDS,
-    FIRST,
-    LAST,
-    MIDDLE,
-    ONLY,
-    OPCODE_NAMES,
-    OPCODES,
-    OPERATION,
-    OWN_RESPONSE,
-    READ_DEPTH,
-    STARTS,
-    TRANSPORTS,
-    VENDOR,
-    Opcode,
-)
-from rocekit.wire.syndromes import (
-    ACK,
-    CREDITS,
-    NAK,
-    NAK_CODES,
-    NAK_INVALID_RD,
-    NAK_INVALID_REQUEST,
-    NAK_REMOTE_ACCESS,
-    NAK_REMOTE_OPERATIONAL,
-    NAK_SEQUENCE_ERROR,
-    NO_CREDITS,
-    RNR_NAK,
-    SYNDROME_KIND,
-    SYNDROME_KINDS,
-    make_syndrome,
-    rnr_wait_ns,
-    syndrome_kind,
-    syndrome_name,
-    syndrome_value,
-)
-from rocekit.wire.verbs_names import (
-    CM_EVENTS,
-    WC_STATUSES,
-)
+TYPE_CHECKING = False  # loaded when it is used: who records a program needs few of the tables
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+    from rocekit.wire.headers import (
+        AETH,
+        ATOMICACKETH,
+        ATOMICETH,
+        BTH,
+        DETH,
+        FETH,
+        GRH,
+        HEADERS,
+        IETH,
+        IMMDT,
+        PLACEMENT_TYPES,
+        RDETH,
+        RETH,
+        SELECTIVITY,
+        XRCETH,
+        Field,
+        Header,
+    )
+    from rocekit.wire.limits import (
+        ATOMIC_BYTES,
+        LOCAL_ACK_TIMEOUT_SPREAD,
+        MAX_MESSAGE_BYTES,
+        PATH_MTU_BYTES,
+        PATH_MTU_CODES,
+        RETRY_INFINITE,
+        RNR_TIMER_US,
+        local_ack_timeout_ns,
+        psns_of,
+        time_code_ns,
+    )
+    from rocekit.wire.opcodes import (
+        ATOMICS,
+        CNP_OPCODE,
+        ENDS,
+        FIRST,
+        LAST,
+        MIDDLE,
+        ONLY,
+        OPCODE_NAMES,
+        OPCODES,
+        OPERATION,
+        OWN_RESPONSE,
+        READ_DEPTH,
+        STARTS,
+        TRANSPORTS,
+        VENDOR,
+        Opcode,
+    )
+    from rocekit.wire.syndromes import (
+        ACK,
+        CREDITS,
+        NAK,
+        NAK_CODES,
+        NAK_INVALID_RD,
+        NAK_INVALID_REQUEST,
+        NAK_REMOTE_ACCESS,
+        NAK_REMOTE_OPERATIONAL,
+        NAK_SEQUENCE_ERROR,
+        NO_CREDITS,
+        RNR_NAK,
+        SYNDROME_KIND,
+        SYNDROME_KINDS,
+        make_syndrome,
+        rnr_wait_ns,
+        syndrome_kind,
+        syndrome_name,
+        syndrome_value,
+    )
+    from rocekit.wire.verbs_names import (
+        CM_EVENTS,
+        WC_STATUSES,
+    )
 
 ROCE_UDP_PORT: Final = 4791  # A17.3.1, assigned by IANA
 ROCE_V1_ETHERTYPE: Final = 0x8915  # A16.3
@@ -171,3 +175,14 @@ __all__ = [
     "ROCE_UDP_PORT",
     "ROCE_V1_ETHERTYPE",
 ]
+
+_PARTS: Final = ("verbs_names", "limits", "headers", "opcodes", "syndromes")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for part in _PARTS:
+            module = importlib.import_module(f"rocekit.wire.{part}")
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module 'rocekit.wire' has no attribute {name!r}")

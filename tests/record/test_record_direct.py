@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
+
+import pytest
 
 from rocekit.record import ring
+from rocekit.record.lines import direct_lines
 from rocekit.record.lines.journal_lines import JournalLines
 from rocekit.record.lines.line_maker import TIME_BITS
 from rocekit.record.process import Process
@@ -69,7 +73,19 @@ def receive(dice: random.Random) -> bytes:
     )
 
 
-def test_what_is_made_directly_is_what_is_made_the_long_way() -> None:
+@pytest.fixture(params=["C", "Python"])
+def language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Lines are made in C, as far as it makes them, or all in Python."""
+    if request.param == "Python":
+        monkeypatch.setattr(direct_lines, "line_in_c", None)
+    elif direct_lines.line_in_c is None:
+        pytest.skip(
+            "the lines of records are not compiled here (pip install -e . does it, with a C compiler)"
+        )
+    return str(request.param)
+
+
+def test_what_is_made_directly_is_what_is_made_the_long_way(language: str) -> None:
     dice = random.Random(22)
     short, long = maker(), maker()
     direct = dict.fromkeys(KINDS, 0)
@@ -86,6 +102,56 @@ def test_what_is_made_directly_is_what_is_made_the_long_way() -> None:
     assert {key: (qp.last_post_ns, qp.sq_psn) for key, qp in short.process.qps.items()} == {
         key: (qp.last_post_ns, qp.sq_psn) for key, qp in long.process.qps.items()
     }
+
+
+def test_most_of_it_is_made_in_c(language: str) -> None:
+    if direct_lines.line_in_c is None:
+        return
+    dice, made = random.Random(22), maker()
+    found = dict.fromkeys(KINDS, 0)
+    for _ in range(8000):
+        raw = dice.choice((completion, send, receive))(dice)
+        line = direct_lines.line_in_c(raw, made.process.qps, made._tail)
+        found[raw[8]] += line is not None
+    assert all(found[kind] > least / 2 for kind, least in KINDS.items()), found
+
+
+def test_c_and_python_make_the_same_of_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may overwrite its records by mistake: each byte of them may be any."""
+    if direct_lines.line_in_c is None:
+        pytest.skip("the lines of records are not compiled here")
+    native, dice = direct_lines.line_in_c, random.Random(5)
+    both, alone = maker(), maker()
+    made = 0
+    for _ in range(6000):
+        raw = bytearray(dice.choice((completion, send, receive))(dice))
+        for _ in range(dice.randrange(4)):
+            raw[dice.randrange(len(raw))] = dice.choice((0, 1, 2, 3, 128, 255, dice.randrange(256)))
+        if dice.random() < 0.1:
+            raw = raw[: dice.randrange(9, len(raw))]
+        line = native(bytes(raw), both.process.qps, both._tail)
+        monkeypatch.setattr(direct_lines, "line_in_c", None)
+        if line is not None:
+            made += 1
+            assert line == alone.direct(bytes(raw))
+        monkeypatch.setattr(direct_lines, "line_in_c", native)
+    assert made > 1000
+    wrong: tuple[Any, ...]
+    for wrong in ((), (b"", {}), (1, {}, ""), (b"", [], ""), (b"", {}, 1)):
+        with pytest.raises(TypeError):
+            native(*wrong)
+
+
+def test_names_that_c_cannot_write_are_left_to_python(language: str) -> None:
+    """What JSON makes of a name is ASCII; a process may have a name that is too long for a line in C."""
+    made = maker()
+    dice = random.Random(3)
+    raw = next(raw for _ in range(1000) if made.direct(raw := completion(dice)) is not None)
+    for tail in (made._tail + "x" * 5000, made._tail + "µ"):
+        made._tail = tail
+        line = made.direct(raw)
+        assert line is not None
+        assert tail in line
 
 
 def test_a_redacted_record_goes_the_long_way() -> None:

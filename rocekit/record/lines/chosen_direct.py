@@ -54,6 +54,7 @@ class ChosenDirect(JournalLines):
         super().__init__(*arguments, **more)
         self.selection = Selection(choice, self._line_of_bytes)
         self.shared: dict[tuple[int, int], int] = {}
+        self.alike = None
         self._seen = self.selection.seen
         # Those before a failure are followed the long way.
         self._short = not choice.errors

@@ -8,12 +8,19 @@ alike in any respect.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from rocekit.record import ring
 from rocekit.record.lines.line_maker import TIME_BITS, LineMaker
+from rocekit.record.lines.native import native
 from rocekit.record.verbs_names import WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocekit.journal.redaction import Redaction
+    from rocekit.record.process import Process, RecordedQp
 
 _WC: Final = struct.Struct("<8xBBBBIQQQIIIIHBB4x")
 """A completion's slot: that of ``HEADER``, then that of ``WC_BODY``."""
@@ -35,13 +42,34 @@ _END: Final = 1 << TIME_BITS
 _THREAD: Final = '"thread":'
 
 
+def _line_in_c() -> Callable[[bytes, dict[tuple[int, int], RecordedQp], str], str | None] | None:
+    """What makes most of these lines in C, if it was compiled."""
+    if (found := native()) is None:
+        return None
+    found.names(_POSTS, _DONE)
+    return cast("Callable[[bytes, dict[tuple[int, int], RecordedQp], str], str | None]", found.line)
+
+
+line_in_c = _line_in_c()
+
+
 class DirectLines(LineMaker):
-    """Makes the line of a record at once, if it is one of the common ones."""
+    """Makes the line of a record at once, if it is one of the common ones.
+
+    Attributes:
+        alike: what lines of such records need, where they can be made in C without asking; None: not so.
+    """
+
+    def __init__(self, process: Process, redaction: Redaction | None = None, *, gids: Any = None) -> None:
+        super().__init__(process, redaction, gids=gids)
+        self.alike = None if redaction is not None else (process.qps, self._tail)
 
     def direct(self, raw: bytes) -> str | None:
         """The one line of a finished record; None if it is to go the long way."""
         if self._redact is not None:
             return None
+        if line_in_c is not None and (line := line_in_c(raw, self.process.qps, self._tail)) is not None:
+            return line
         kind = raw[8]
         if kind == ring.WC and len(raw) == ring.SLOT:
             return self._direct_wc(raw)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import socket
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rocekit import wire
 from rocekit.record import ring
 from rocekit.record.lines.direct_lines import DirectLines
 from rocekit.record.lines.line_maker import access_names
@@ -23,6 +21,7 @@ from rocekit.record.process import Process, RecordedQp
 from rocekit.record.ring import Record
 from rocekit.record.verbs_names import CALLS, WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
+from rocekit.wire.verbs_names import CM_EVENTS, WC_STATUSES
 
 if TYPE_CHECKING:
     from rocekit.journal.redaction import Redaction
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 # enum ibv_send_flags and ibv_wc_flags.
 _FENCE, _SIGNALED, _SOLICITED, _INLINE = 1, 2, 4, 8
 _WITH_IMM, _WITH_INV = 2, 8
+# Families of socket addresses: AF_INET and AF_INET6 of Linux.
+_INET, _INET6 = 2, 10
 _IMMEDIATE = frozenset({"SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM"})
 _INVALIDATING = frozenset({"SEND_WITH_INV", "LOCAL_INV"})
 
@@ -191,7 +192,7 @@ class JournalLines(ObjectLines, DirectLines):
                 more += self._carried(imm, bool(flags & _WITH_IMM), bool(flags & _WITH_INV))
                 if qp.transport == "UD" and src_qpn:
                     more += f',"src_qpn":{src_qpn}'
-        name = wire.WC_STATUSES.get(status, f"STATUS_{status}")
+        name = WC_STATUSES.get(status, f"STATUS_{status}")
         return f'{self._head(r)},"event":"wc_polled"{qp.prefix},"wr_id":{wr_id},"status":"{name}"{more}}}'
 
     def _carried(self, imm: int, immediate: bool, invalidates: bool) -> str:
@@ -243,7 +244,7 @@ class JournalLines(ObjectLines, DirectLines):
         yield self.event(
             r,
             "cm_event",
-            type=wire.CM_EVENTS[what] if what < len(wire.CM_EVENTS) else f"EVENT_{what}",
+            type=CM_EVENTS[what] if what < len(CM_EVENTS) else f"EVENT_{what}",
             status=status,
             **fields,
         )
@@ -257,9 +258,9 @@ class JournalLines(ObjectLines, DirectLines):
 def _sockaddr(raw: bytes) -> tuple[str | None, int | None]:
     family = struct.unpack_from("=H", raw)[0]
     port = struct.unpack_from(">H", raw, 2)[0]
-    if family == socket.AF_INET:
+    if family == _INET:
         return str(ipaddress.IPv4Address(raw[4:8])), port
-    if family == socket.AF_INET6:
+    if family == _INET6:
         address = ipaddress.IPv6Address(raw[8:24])
         return str(address.ipv4_mapped or address), port
     return None, None

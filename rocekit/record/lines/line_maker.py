@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.record.process import Process, RecordedQp
@@ -87,9 +88,16 @@ def access_names(flags: int) -> list[str]:
     return [*names, hex(rest)] if rest else names
 
 
+@lru_cache(1024)
 def ip_of_gid(gid: bytes) -> str | None:
     """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.5)."""
     if not any(gid):
         return None
     address = ipaddress.IPv6Address(gid)
     return str(address.ipv4_mapped or address)
+
+
+@lru_cache(1024)
+def gid_text(gid: bytes) -> str:
+    """A GID as an IPv6 address."""
+    return str(ipaddress.IPv6Address(gid))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rocekit import wire
 from rocekit.record import ring
-from rocekit.record.lines.line_maker import LineMaker, access_names, ip_of_gid
+from rocekit.record.lines.line_maker import LineMaker, access_names, gid_text, ip_of_gid
 from rocekit.record.ring import Record
 from rocekit.record.verbs_names import ASYNC_EVENTS, QP_STATES, QP_TYPES
+from rocekit.wire.limits import PATH_MTU_BYTES
 
 # The bits of enum ibv_qp_attr_mask that the journal has.
 _STATE, _ACCESS, _PORT, _QKEY, _AV, _MTU = 1 << 0, 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 8
@@ -129,7 +128,7 @@ class ObjectLines(LineMaker):
             "dest_qpn": (_DEST_QPN, dest_qpn),
             "sq_psn": (_SQ_PSN, sq_psn),
             "rq_psn": (_RQ_PSN, rq_psn),
-            "path_mtu": (_MTU, wire.PATH_MTU_BYTES.get(mtu)),
+            "path_mtu": (_MTU, PATH_MTU_BYTES.get(mtu)),
             "timeout": (_TIMEOUT, timeout),
             "retry_cnt": (_RETRY, retry),
             "rnr_retry": (_RNR_RETRY, rnr_retry),
@@ -145,7 +144,7 @@ class ObjectLines(LineMaker):
             seen["port"] = port
             local, remote = ip_of_gid(sgid), ip_of_gid(dgid)
             if remote is not None:
-                seen["dest_gid"] = str(ipaddress.IPv6Address(dgid))
+                seen["dest_gid"] = gid_text(dgid)
                 seen |= {"dest_ip": remote, "gid_index": index, "flow_label": flow_label}
                 seen |= {"traffic_class": tclass, "hop_limit": hop_limit}
             if local is not None:

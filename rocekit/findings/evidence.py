@@ -313,9 +313,11 @@ class Evidence:
 
     def first_psn(self, connection: Connection, side: int) -> int | None:
         """The first PSN of ``side``; None if the capture does not have the start."""
+        if connection.first_ns is None:
+            return None  # no packets
         view = None if self.observer is None else self.observer.flow(connection, side)
-        if view is None or connection.first_ns is None or view.first_ns < connection.first_ns:
-            return None  # no packets, or those of an earlier QP with this QPN
+        if view is None or view.first_ns < connection.first_ns:
+            return None  # or those of an earlier QP with this QPN
         return view.first_psn
 
     def starts_wrong(self, connection: Connection, side: int) -> bool:

@@ -48,9 +48,12 @@ def name_applications(
     for connection in connections:
         exchange = of_connection.get(id(connection))
         port = None if exchange is None else exchange.request.cm.port
-        asker = _asker(connection, exchange)
-        flows = [_flow(connection, side) for side in (asker, 1 - asker)]
-        facts = [*_cm_facts(exchange, port), *_message_facts(connection, flows, messages, sharers)]
+        facts = list(_cm_facts(exchange, port))
+        flows: list[Flow] = []
+        if messages.said or port in BY_PORT:
+            asker = _asker(connection, exchange)
+            flows = [_flow(connection, side) for side in (asker, 1 - asker)]
+            facts += _message_facts(connection, flows, messages, sharers)
         connection.application = _by_facts(facts, port) or _by_text(connection, messages)
         if exchange is None or port not in BY_PORT:
             continue

@@ -27,8 +27,14 @@ _TRANSPORTS: Final = {0: "RC", 1: "UC", 2: "RD", 3: "XRC"}
 _SOON: Final = 1 / 2
 #: The same without IPv4 identifications.
 _AT_ONCE: Final = 1 / 8
+_IDS: Final = ("local_comm_id", "remote_comm_id")
 #: The same where the timeout is unknown. No CM's timer is as short.
 _SOON_NS: Final = 1_000_000
+
+
+# What ``Exchange.negotiated`` asks of a REQ for both ends, and of a REQ and a REP.
+_FOR_BOTH: Final = ("retry_count", "primary_local_ack_timeout", "primary_traffic_class", "primary_sl")
+_OF_EACH: Final = ("starting_psn", "rnr_retry_count", "responder_resources", "initiator_depth")
 
 
 @dataclass(slots=True, eq=False)
@@ -134,34 +140,21 @@ class Exchange:
         The REQ's retry counts and timeout hold for both ends; the REP's RNR retry count replaces the REQ's
         for the REQ's sender (12.6.8).
         """
-        req, rep = self.request.cm.number, _nothing if self.reply is None else self.reply.cm.number
-        both = {
-            "path_mtu": self.request.cm.path_mtu,
-            "retry_count": req("retry_count"),
-            "ack_timeout": req("primary_local_ack_timeout"),
-            "traffic_class": req("primary_traffic_class"),
-            "service_level": req("primary_sl"),
-        }
+        mtu = self.request.cm.path_mtu
+        retries, timeout, traffic_class, level = self.request.cm.several(_FOR_BOTH)
+        psn, rnr_retries, resources, depth = self.request.cm.several(_OF_EACH)
+        if self.reply is None:
+            psn_there = rnr_retries_there = resources_there = depth_there = None
+        else:
+            psn_there, rnr_retries_there, resources_there, depth_there = self.reply.cm.several(_OF_EACH)
+        # By position: names take longer than all else here, and a flood has many exchanges.
         asked = Negotiated(
-            starting_psn=rep("starting_psn"),
-            rnr_retry_count=rep("rnr_retry_count"),
-            responder_resources=req("responder_resources"),
-            initiator_depth=req("initiator_depth"),
-            **both,
+            psn_there, mtu, retries, rnr_retries_there, timeout, resources, depth, None, traffic_class, level
         )
         answered = Negotiated(
-            starting_psn=req("starting_psn"),
-            rnr_retry_count=req("rnr_retry_count"),
-            responder_resources=rep("responder_resources"),
-            initiator_depth=rep("initiator_depth"),
-            **both,
+            psn, mtu, retries, rnr_retries, timeout, resources_there, depth_there, None, traffic_class, level
         )
         return [asked, answered]
-
-
-def _nothing(_name: str) -> int | None:
-    """The numbers of a message that was not seen."""
-    return None
 
 
 class Exchanges:
@@ -192,24 +185,25 @@ class Exchanges:
         cm = mad.cm
         if cm is None:
             return None
-        record = CmRecord(frame, time_ns, cm.message, src, dst, mad.transaction_id, cm, ip_id=ip_id)
+        message, transaction = cm.message, mad.transaction_id
+        record = CmRecord(frame, time_ns, message, src, dst, transaction, cm, ip_id=ip_id)
         record.around = around
-        local, remote = cm.number("local_comm_id"), cm.number("remote_comm_id")
-        identity = (src, dst, around.scope, cm.message, mad.transaction_id, local)
+        local, remote = cm.several(_IDS)
+        identity = (src, dst, around.scope, message, transaction, local)
         before = self._seen.get(identity)
         record.duplicated = before is not None and _is_copy(record, before)
         record.repeated = before is not None and not record.duplicated
         if not record.duplicated:
             self._seen[identity] = record
         self.records.append(record)
-        if cm.message == "REQ":
+        if message == "REQ":
             self._request(record, local)
         elif local is not None or remote is not None:
             exchange = self._of(record, (dst, src, remote or 0)) or self._of(record, (src, dst, local or 0))
             if exchange is not None:
                 record.exchange = exchange
                 exchange.records.append(record)
-                if cm.message == "REP":
+                if message == "REP":
                     exchange.reply = exchange.reply or record
                     if local is not None:
                         self._register((src, dst, local), exchange)
@@ -217,9 +211,9 @@ class Exchanges:
 
     def _register(self, key: _Key, exchange: Exchange) -> None:
         """From now on messages with these addresses and this ID are the exchange's, in its scope."""
-        known = self._by_ids.setdefault(key, [])
-        known[:] = [other for other in known if other.scope != exchange.scope]
-        known.append(exchange)
+        known = self._by_ids.get(key)
+        others = [other for other in known if other.scope != exchange.scope] if known else []
+        self._by_ids[key] = [*others, exchange]
 
     def _of(self, record: CmRecord, key: _Key) -> Exchange | None:
         """The exchange of a message: that of its scope, else one whose scope has no message this way."""

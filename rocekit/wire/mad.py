@@ -5,7 +5,7 @@ Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole field
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
@@ -108,6 +108,19 @@ class CmMessage:
         if last > len(self.data):
             return None
         return int.from_bytes(self.data[first:last], "big") >> shift & mask
+
+    def several(self, names: Iterable[str]) -> list[int | None]:
+        """``number`` of each name."""
+        places, data, size = self.layout.numbers, self.data, len(self.data)
+        found: list[int | None] = []
+        for name in names:
+            place = places.get(name)
+            if place is None or place[1] > size:
+                found.append(None)
+            else:
+                first, last, shift, mask = place
+                found.append(int.from_bytes(data[first:last], "big") >> shift & mask)
+        return found
 
     def gid(self, name: str) -> bytes | None:
         """The bytes of a GID; None if the message does not have it or is cut before its end."""

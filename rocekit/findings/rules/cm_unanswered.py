@@ -67,8 +67,14 @@ def _got_reply(exchange: Exchange) -> bool:
 
 def _end_ns(evidence: Evidence, exchange: Exchange) -> int:
     """Until when an answer could have come: the REJ that ends the exchange, else the capture's end."""
-    rejected = exchange.sent("REJ") if len(exchange.records) > 1 else ()
-    return min([r.time_ns for r in rejected], default=evidence.last_ns)
+    if len(exchange.records) == 1 or _has_reply_only(exchange):
+        return evidence.last_ns
+    return min([r.time_ns for r in exchange.sent("REJ")], default=evidence.last_ns)
+
+
+def _has_reply_only(exchange: Exchange) -> bool:
+    """Whether there is nothing but the REQ and the REP, once each."""
+    return len(exchange.records) == 2 and exchange.reply is exchange.records[1]
 
 
 def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
@@ -83,12 +89,7 @@ def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
 def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
     """The transmissions of a REP that got no answer; empty if it got one, or could still get it."""
     replies = exchange.sent("REP")
-    answered = any(
-        r.message in ("RTU", "DREQ", "MRA") or (r.message == "REJ" and r.cm.number("message_rejected") == 1)
-        for r in exchange.records
-        if exchange.is_client(r)
-    )
-    if not replies or answered or (len(replies) == 1 and exchange.last("REJ")) or exchange.last("DREQ"):
+    if not replies or (not _has_reply_only(exchange) and _ends_otherwise(exchange, replies)):
         return []
     connection = exchange.connection
     used = connection is not None and connection.progress[0] is not None and connection.progress[0].started
@@ -99,6 +100,16 @@ def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
         return []  # the client's first packet counts as an RTU (12.9.7)
     silence = _end_ns(evidence, exchange) - replies[-1].time_ns
     return replies if len(replies) > 1 or silence > exchange.response_timeout_ns("REP") > 0 else []
+
+
+def _ends_otherwise(exchange: Exchange, replies: list[CmRecord]) -> bool:
+    """Whether the client answered, or the exchange was ended."""
+    answered = any(
+        r.message in ("RTU", "DREQ", "MRA") or (r.message == "REJ" and r.cm.number("message_rejected") == 1)
+        for r in exchange.records
+        if exchange.is_client(r)
+    )
+    return answered or (len(replies) == 1 and exchange.last("REJ") is not None) or bool(exchange.last("DREQ"))
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from rocekit.packets import Packets
 from rocekit.packets.identity import has_icrcs, identities
 from rocekit.points.twice import LEAST
 from rocekit.wire.byte_rows import gather
-from rocekit.wire.sorting import starts
+from rocekit.wire.sorting import distinct_rows, starts
 from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural
 
@@ -115,9 +115,9 @@ class Doubled:
             of_way = self.points.get((src, dst))
             if of_way is None:
                 continue
-            places, which = np.unique(table[rows], axis=0, return_inverse=True)
+            places, which = distinct_rows(table[rows])
             found = [of_way.get(_place(place), 0) for place in places]
-            points[rows] = np.array(found, np.int32)[which.reshape(-1)]
+            points[rows] = np.array(found, np.int32)[which]
         return packets.of_files(points)
 
     def to_dict(self) -> dict[str, object]:
@@ -206,9 +206,9 @@ class DoublesSurvey:
             for src, dst, rows in _ways(packets):
                 if (src, dst) in near or is_second != ((dst, src) in near):
                     continue
-                places, which = np.unique(table[rows], axis=0, return_inverse=True)
+                places, which = distinct_rows(table[rows])
                 least = 1 if is_second else LEAST
-                found = _pairs(identity[rows], which.reshape(-1), places, packets.time_ns[rows], least)
+                found = _pairs(identity[rows], which, places, packets.time_ns[rows], least)
                 if found and (is_second or found[0].took_ns <= _NEAR_NS):
                     pairs[src, dst] = found
                     if not is_second:

@@ -39,3 +39,18 @@ def first_of_each(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     ordered = values[order]
     begins = starts(ordered)
     return ordered[begins], order[begins]
+
+
+def distinct_rows(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different rows of a table with two axes, sorted, and which of them each row is.
+
+    As ``np.unique`` does it, which compares rows as records: that takes many times as long.
+    """
+    order = np.lexsort(table.T[::-1])
+    ordered = table[order]
+    begins = np.empty(len(ordered), np.bool_)
+    begins[:1] = True
+    np.any(ordered[1:] != ordered[:-1], axis=1, out=begins[1:])
+    which = np.empty(len(ordered), np.int64)
+    which[order] = np.cumsum(begins) - 1
+    return ordered[begins], which

@@ -12,6 +12,7 @@ from rocekit.record import ring
 from rocekit.record.lines import direct_lines
 from rocekit.record.lines.journal_lines import JournalLines
 from rocekit.record.lines.line_maker import TIME_BITS
+from rocekit.record.lines.native import native
 from rocekit.record.process import Process
 from rocekit.record.ring import records
 
@@ -120,7 +121,7 @@ def test_c_and_python_make_the_same_of_any_bytes(monkeypatch: pytest.MonkeyPatch
     """A program may overwrite its records by mistake: each byte of them may be any."""
     if direct_lines.line_in_c is None:
         pytest.skip("the lines of records are not compiled here")
-    native, dice = direct_lines.line_in_c, random.Random(5)
+    in_c, dice = direct_lines.line_in_c, random.Random(5)
     both, alone = maker(), maker()
     made = 0
     for _ in range(6000):
@@ -129,17 +130,63 @@ def test_c_and_python_make_the_same_of_any_bytes(monkeypatch: pytest.MonkeyPatch
             raw[dice.randrange(len(raw))] = dice.choice((0, 1, 2, 3, 128, 255, dice.randrange(256)))
         if dice.random() < 0.1:
             raw = raw[: dice.randrange(9, len(raw))]
-        line = native(bytes(raw), both.process.qps, both._tail)
+        line = in_c(bytes(raw), both.process.qps, both._tail)
         monkeypatch.setattr(direct_lines, "line_in_c", None)
         if line is not None:
             made += 1
             assert line == alone.direct(bytes(raw))
-        monkeypatch.setattr(direct_lines, "line_in_c", native)
+        monkeypatch.setattr(direct_lines, "line_in_c", in_c)
     assert made > 1000
     wrong: tuple[Any, ...]
     for wrong in ((), (b"", {}), (1, {}, ""), (b"", [], ""), (b"", {}, 1)):
         with pytest.raises(TypeError):
-            native(*wrong)
+            in_c(*wrong)
+
+
+def test_c_and_python_tell_the_same_records_apart() -> None:
+    found, dice = native(), random.Random(7)
+    if found is None:
+        pytest.skip("what is done for each record is not compiled here")
+    for _ in range(400):
+        raw = bytearray(dice.randbytes(dice.randrange(700)))
+        raw[9::64] = bytes(dice.choice((0, 1, 1, 2, 3, 255)) for _ in raw[9::64])
+        assert found.tagged(bytes(raw), 5, "x") == ring.tagged(bytes(raw), 5, "x")
+
+
+def test_c_stops_where_python_is_to_look() -> None:
+    """At what is not alike, at what came after the time that is known, and at calls that did not return."""
+    found, dice = native(), random.Random(11)
+    if found is None:
+        pytest.skip("what is done for each record is not compiled here")
+    one, other = maker(), maker()
+    raws = [dice.choice((completion, send, receive))(dice) for _ in range(600)]
+    waiting, _ = ring.tagged(b"".join(raws), 0, one)
+    until, stopped = 10**18 + 5 * 10**8, 0
+    for k in range(0, len(waiting), 7):
+        waiting[k] = (*waiting[k][:4], False)
+    at, lines = 0, []
+    while at < len(waiting):
+        out: list[str] = []
+        after, *counts = found.run(waiting, at, until, 16, out)
+        assert sum(counts) == len(out) == after - at <= 16
+        lines += out
+        if after < len(waiting) and after < at + 16:
+            stopped += 1
+            after += 1
+        at = after
+    expected = [
+        line
+        for mono, _, raw, _, finished in waiting
+        if mono <= until and finished and (line := _in_c(other, raw)) is not None
+    ]
+    assert lines == expected
+    assert len(lines) > 50
+    assert stopped > 50
+
+
+def _in_c(made: JournalLines, raw: bytes) -> str | None:
+    assert direct_lines.line_in_c is not None
+    return direct_lines.line_in_c(raw, made.process.qps, made._tail)
 
 
 def test_names_that_c_cannot_write_are_left_to_python(language: str) -> None:

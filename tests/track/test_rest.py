@@ -19,6 +19,7 @@ from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
 from rocekit.explanation.results import CaptureSummary
 from rocekit.flows.observer import Observer
+from rocekit.live.letting_go import let_go
 from rocekit.report.text import summary as text_of
 from rocekit.track.rest.numbers import NumberReader, NumberWriter
 from rocekit.track.rest.resting import REST_AFTER_NS, Rests, rest
@@ -94,6 +95,31 @@ def test_the_result_is_the_same_for_all_operations_with_losses(tmp_path: Path, s
     assert told(rested) == told(awake)
     assert rows(ended_too) == rows(ended)
     assert count > 20
+
+
+@pytest.mark.parametrize("name", ["mesh-loss.pcap", "ib_write_bw-4qp-loss.pcap", "ping-read-loss.pcap"])
+def test_those_at_rest_get_new_numbers_as_others_do(name: str) -> None:
+    """A live view that lets connections go numbers those that stay anew."""
+
+    def ends(*, rests: bool) -> tuple[list[tuple[int, int, str, int, int]], int]:
+        ended: list[Transfer] = []
+        decoder, tracker, rested = Decoder(), Tracker(on_end=ended.append, plain=10_000), 0
+        with open_capture(PCAPS / name, batch_frames=20) as capture:
+            for part in capture:
+                tracker.feed(decoder.decode(part))
+                if rests:
+                    rest(tracker, LATER_NS)
+                    rested += sum(isinstance(side, PackedSide) for side in tracker._sides)
+                if all(flow.connection is not None for flow in tracker._flows.values()):
+                    let_go(tracker, decoder, ())
+        tracker.finish()
+        of = [(t.first_frame, t.last_frame, t.status, t.bytes, t.retransmitted_packets) for t in ended]
+        return of, rested
+
+    awake, _ = ends(rests=False)
+    resting, rested = ends(rests=True)
+    assert resting == awake
+    assert rested > 0
 
 
 def talk(exchanges: int) -> list[Frame]:

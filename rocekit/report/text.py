@@ -315,7 +315,7 @@ def application_lines(connections: Sequence[Connection]) -> list[str]:
     names = Counter(
         f"{'' if c.application.certain else 'probably '}{c.application.name}"
         for c in connections
-        if c.application is not None
+        if c.incidents is not None and c.application is not None
     )
     unknown = len(connections) - names.total()
     counts = [f"{name} ({n:,})" for name, n in names.most_common()] + [f"unknown ({unknown:,})"] * (
@@ -325,7 +325,8 @@ def application_lines(connections: Sequence[Connection]) -> list[str]:
 
 
 def _weight(c: Connection) -> tuple[int, int]:
-    return c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc_count, c.packets
+    bad = 0 if c.incidents is None else c.bad_icrc_count
+    return c.retransmitted_packets + c.naks + c.rnr_naks + bad, c.packets
 
 
 def transfer_lines(analysis: Results, style: Style, limit: int | None, width: int | None = None) -> list[str]:

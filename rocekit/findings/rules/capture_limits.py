@@ -82,7 +82,7 @@ def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
         cutter = "the snaplen" if mirrored < counts.truncated_packets else "the mirror"
         if 0 < mirrored < counts.truncated_packets:
             cutter += " or the mirror"
-        responses = sum(c.cut_responses for c in evidence.connections)
+        responses = sum(c.cut_responses for c in evidence.connections if c.incidents is not None)
         also = (
             f". {plural(responses, 'response')} cut before the AETH: ACK or NAK unknown" if responses else ""
         )

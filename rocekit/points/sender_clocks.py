@@ -38,6 +38,8 @@ def clocks_of_responses(columns: Mapping[str, Ints], addresses: Sequence[str]) -
         return None
     rows = np.flatnonzero(_IS_RC[columns["opcode"]])
     response = _IS_RESPONSE[columns["opcode"][rows]]
+    if not response.any() or response.all():
+        return None
     src, dst = columns["src"][rows], columns["dst"][rows]
     way = np.where(response, dst << _HOST_BITS | src, src << _HOST_BITS | dst)  # requester, responder
     key = way << 24 | columns["psn"][rows]

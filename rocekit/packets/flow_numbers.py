@@ -8,7 +8,7 @@ at one place of the table, so that each packet looks at all before it. The numbe
 
 from __future__ import annotations
 
-import secrets
+from os import urandom
 from typing import Any, Final
 
 import numpy as np
@@ -21,8 +21,8 @@ from rocekit.wire.network import address_text
 ADDRESS_BITS: Final = 20
 _LEAST: Final = 1024  # places; always a power of two
 MIXER: Final = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio: spreads near keys
-_FIRST: Final = secrets.randbits(64) | 1
-_SECOND: Final = secrets.randbits(64) | 1
+_FIRST: Final = int.from_bytes(urandom(8), "little") | 1
+_SECOND: Final = int.from_bytes(urandom(8), "little") | 1
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
 

@@ -6,7 +6,7 @@ A hash table with open addressing. Compiled, it replaces a sort of all identitie
 
 from __future__ import annotations
 
-import secrets
+from os import urandom
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from rocekit.packets.rows import COMPILED, column
 
 #: Secret, so that nobody can make packets that all start at one place of the table.
-_FACTOR: Final = secrets.randbits(64) | 1
+_FACTOR: Final = int.from_bytes(urandom(8), "little") | 1
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _BITS: Final = 64
 _LEAST_BITS: Final = 10

@@ -18,6 +18,7 @@ cdef class Kept:
     cdef public list _slow_unanswered
     cdef public list _kept
     cdef public dict _standing
+    cdef public list _under_way
 
     cpdef add(self, Transfer transfer)
 
@@ -41,6 +42,8 @@ cdef class Kept:
     )
 
     @cython.locals(transfer=Transfer, connection=Connection)
+    cpdef _count_bytes(self, object transfers)
+
     cpdef list finish(self)
 
     @cython.locals(transfer=Transfer)

@@ -14,7 +14,7 @@ from heapq import heappush, heappushpop
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from rocekit.track.transfers import ACKED, SENT, UNACKNOWLEDGED
+from rocekit.track.transfers import ACKED, INCOMPLETE, SENT, UNACKNOWLEDGED
 from rocekit.wire import READ_DEPTH
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _ID: Final = attrgetter("id")
+#: So many dropped messages wait for their end, for their bytes; older ones count with what they had.
+MOST_UNDER_WAY: Final = 4096
 
 
 class Kept:
@@ -39,6 +41,8 @@ class Kept:
         # In no order; each transfer has its own ``place`` here.
         self._kept: list[Transfer] = []
         self._standing: dict[int, Transfer] = {}
+        # Dropped by ``forget`` in the middle of their messages: their bytes are counted later.
+        self._under_way: list[Transfer] = []
 
     def add(self, transfer: Transfer) -> None:
         transfer.place = len(self._kept)
@@ -114,13 +118,25 @@ class Kept:
 
     def forget(self) -> None:
         """Count and drop everything kept so far, for whoever follows a port for days."""
+        self._count_bytes([t for t in self._under_way if _is_over(t)])
+        waiting = [t for t in self._under_way if not _is_over(t)]
+        self._count_bytes(waiting[:-MOST_UNDER_WAY])
+        self._under_way = waiting[-MOST_UNDER_WAY:]
         for transfer in self._in_order():
             transfer.place = -1
             self._drop(transfer)
+            if not _is_over(transfer):
+                transfer.connection.bytes -= transfer.bytes
+                self._under_way.append(transfer)
         self._kept.clear()
         self._standing.clear()
         self._slow.clear()
         self._slow_unanswered.clear()
+
+    def _count_bytes(self, transfers: Iterable[Transfer]) -> None:
+        for transfer in transfers:
+            connection = transfer.connection
+            connection.bytes += transfer.bytes
 
     @property
     def left_out(self) -> Counter[str]:
@@ -130,14 +146,18 @@ class Kept:
     def finish(self) -> list[Transfer]:
         """The transfers that were kept, in order of their ids; none will change any more."""
         self.settle(self._in_order())
-        for transfer in self._kept:
-            connection = transfer.connection
-            connection.bytes += transfer.bytes
+        self._count_bytes(self._kept)
+        self._count_bytes(self._under_way)
         slow = [entry[2] for entry in (*self._slow, *self._slow_unanswered)]
         plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():
             self._left_out[transfer.status] -= 1
         return sorted((*self._kept, *plain.values()), key=_ID)
+
+
+def _is_over(transfer: Transfer) -> bool:
+    """Whether no packet will add bytes to a message."""
+    return transfer.ended or transfer.status == INCOMPLETE
 
 
 def _is_counted(transfer: Transfer) -> bool:

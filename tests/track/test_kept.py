@@ -8,13 +8,16 @@ from struct import unpack_from
 import pytest
 
 from rocekit import Analysis, analyze
+from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
+from rocekit.decode import Decoder
 from rocekit.report.text import SHOWN_TRANSFERS
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.ledger import WINDOW
 from rocekit.track.outcomes import OUTSTANDING
+from rocekit.track.tracker import Tracker
 
 
 def _same(path: Path) -> tuple[Analysis, Analysis]:
@@ -53,6 +56,24 @@ def test_random_talks_are_summed_up_alike(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "x.pcapng"
     run(random_program(seed), at_random({"drop": 0.05} if seed % 3 else {}), seed, capture=path)
     _same(path)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_forgetting_in_the_middle_of_messages_loses_no_bytes(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "x.pcapng"
+    run(random_program(seed), at_random({"drop": 0.05} if seed % 3 else {}), seed, capture=path)
+
+    def sizes(*, forgets: bool) -> list[int]:
+        decoder, tracker = Decoder(), Tracker(plain=0)
+        with open_capture(path, batch_frames=3) as capture:
+            for batch in capture:
+                tracker.feed(decoder.decode(batch))
+                if forgets:
+                    tracker.forget()
+        tracker.finish()
+        return [connection.bytes for connection in tracker.connections]
+
+    assert sizes(forgets=True) == sizes(forgets=False)
 
 
 def test_captures_of_others_are_summed_up_alike(others: Path) -> None:

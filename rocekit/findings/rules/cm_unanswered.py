@@ -114,7 +114,8 @@ def _ends_otherwise(exchange: Exchange, replies: list[CmRecord]) -> bool:
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for exchange in evidence.exchanges:
-        yield from _requests(evidence, exchange)
+        if not _has_reply_only(exchange):
+            yield from _requests(evidence, exchange)
         if exchange.reply is not None:
             yield from _replies(evidence, exchange)
         if len(exchange.records) > 2:  # a DREQ that comes again
@@ -164,8 +165,10 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if not replies:
         yield from _lost_rtus(exchange)
         return
-    soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
-    again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
+    again = False
+    if not _has_reply_only(exchange):
+        soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
+        again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
     yield RULE.finding(
         f"No RTU from {exchange.src} for {exchange.dst}'s REP: REP sent {plural(len(replies), 'time')}",
         connection=exchange.connection,

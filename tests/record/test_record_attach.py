@@ -142,7 +142,8 @@ def test_what_was_there_before_is_described_or_said_to_be_unknown(running: Runni
     running.go_on()
     journal = recorder.end()
     states = [event["state"] for event in journal.of("recording")]
-    assert states == ["attached", "began", "detached"]
+    # The program says that it began, the recorder that it attached: on a loaded machine either is first.
+    assert (sorted(states[:2]), states[2:]) == (["attached", "began"], ["detached"])
     assert [event.get("found") for event in journal.of("device_opened")] == [True]
     found = {event.qp[1]: event for event in journal.of("qp_found") if event.qp is not None}
     assert len(found) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import random
@@ -13,6 +14,7 @@ from capture_bytes import Frame, pcap
 from places import PCAPS
 from talk import Talk
 
+import rocekit
 from rocekit.analysis import Analysis, conclude
 from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
@@ -181,3 +183,20 @@ def test_numbers_come_back() -> None:
     data = NumberReader(out.written())
     assert [(data.take(), data.take_ns()) for _ in numbers] == [(number, number) for number in numbers]
     assert data.take_unsigned() == (1 << 64) - 2
+
+
+def test_every_field_of_a_transfer_is_packed() -> None:
+    """One that is forgotten here would have its first value again after a rest."""
+    folder = Path(rocekit.__file__).parent / "track"
+    (of,) = (
+        node
+        for node in ast.parse((folder / "transfers.py").read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "Transfer"
+    )
+    fields = {
+        node.target.id
+        for node in of.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    packing = (folder / "rest" / "sides.py").read_text()
+    assert {name for name in fields if f"transfer.{name}" not in packing} == {"connection", "side"}

@@ -57,7 +57,10 @@ _WORDS: Final = {
     "datagrams": "datagrams",
     "mads": "CM messages",
 }
-_ORDER: Final = {CLOCKS: " (order of the capture points: probably, by their clocks)"}
+_ORDER: Final = {
+    CLOCKS: " (order of the capture points: probably, by their clocks)",
+    FILES: " (which comes first on the way is unknown)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +123,26 @@ class Path:
     def words(self, names: Sequence[str]) -> str:
         """``of 559 packets seen at a.pcap 17 never reached b.pcap, 4 were overtaken, 0 came twice``."""
         first, second = names[self.first], names[self.second]
-        if self.by == FILES:
-            return (
-                f"of {plural(self.packets, 'packet')} in {first} {self.missing:,} not in {second}, "
-                f"{self.only_second:,} only in {second} (which comes first on the way is unknown)"
+        ordered, packets = self.by != FILES, plural(self.packets, "packet")
+        if ordered:
+            were = "was" if self.overtaken == 1 else "were"
+            found = (
+                f"of {packets} seen at {first} {self.missing:,} never reached {second}, "
+                f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
             )
-        were = "was" if self.overtaken == 1 else "were"
-        found = (
-            f"of {plural(self.packets, 'packet')} seen at {first} {self.missing:,} never reached {second}, "
-            f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
-        )
-        kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
-        if len(kinds) > 1 or self.kinds["requests"] != self.missing:
-            found += f"; missing: {', '.join(kinds)}"
+            kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
+            if len(kinds) > 1 or self.kinds["requests"] != self.missing:
+                found += f"; missing: {', '.join(kinds)}"
+        else:
+            found = (
+                f"of {packets} in {first} {self.missing:,} not in {second}, "
+                f"{self.only_second:,} only in {second}"
+            )
         if self.corrupted:
             found += f"; {self.corrupted:,} more arrived corrupted"
         if self.missed_second:
             found += f"; {self.missed_second:,} more arrived, but {second} missed them"
-        if self.only_second:
+        if self.only_second and ordered:
             found += f"; {self.only_second:,} only at {second}: {first} missed them"
         if self.outside or self.outside_second:
             both = " and ".join(

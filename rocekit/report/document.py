@@ -112,6 +112,7 @@ def _paths(analysis: Results) -> list[Meta]:
             "between": f"{names[p.first]} → {names[p.second]}",
             "packets": p.packets,
             "missing": p.missing,
+            "missed_second": p.missed_second,
             "overtaken": p.overtaken,
             "doubled": p.doubled,
             "only_second": p.only_second,

@@ -41,9 +41,10 @@ cdef class Kept:
         self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
     )
 
-    @cython.locals(transfer=Transfer, connection=Connection)
-    cpdef _count_bytes(self, object transfers)
+    @cython.locals(transfer=Transfer, connection=Connection, counted=int64_t)
+    cpdef _count_rest(self)
 
+    @cython.locals(transfer=Transfer, connection=Connection)
     cpdef list finish(self)
 
     @cython.locals(transfer=Transfer)

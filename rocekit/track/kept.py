@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _ID: Final = attrgetter("id")
-#: So many dropped messages wait for their end, for their bytes; older ones count with what they had.
+#: The rest of so many dropped messages is waited for; what comes of older ones is not counted.
 MOST_UNDER_WAY: Final = 4096
 
 
@@ -41,8 +41,8 @@ class Kept:
         # In no order; each transfer has its own ``place`` here.
         self._kept: list[Transfer] = []
         self._standing: dict[int, Transfer] = {}
-        # Dropped by ``forget`` in the middle of their messages: their bytes are counted later.
-        self._under_way: list[Transfer] = []
+        # Dropped by ``forget`` in the middle of their messages, and the bytes that are counted of each.
+        self._under_way: list[tuple[Transfer, int]] = []
 
     def add(self, transfer: Transfer) -> None:
         transfer.place = len(self._kept)
@@ -118,25 +118,23 @@ class Kept:
 
     def forget(self) -> None:
         """Count and drop everything kept so far, for whoever follows a port for days."""
-        self._count_bytes([t for t in self._under_way if _is_over(t)])
-        waiting = [t for t in self._under_way if not _is_over(t)]
-        self._count_bytes(waiting[:-MOST_UNDER_WAY])
-        self._under_way = waiting[-MOST_UNDER_WAY:]
-        for transfer in self._in_order():
+        self._count_rest()
+        dropped = self._in_order()
+        for transfer in dropped:
             transfer.place = -1
             self._drop(transfer)
-            if not _is_over(transfer):
-                transfer.connection.bytes -= transfer.bytes
-                self._under_way.append(transfer)
+        waiting = [t for t, _ in self._under_way] + dropped
+        self._under_way = [(t, t.bytes) for t in waiting if not _is_over(t)][-MOST_UNDER_WAY:]
         self._kept.clear()
         self._standing.clear()
         self._slow.clear()
         self._slow_unanswered.clear()
 
-    def _count_bytes(self, transfers: Iterable[Transfer]) -> None:
-        for transfer in transfers:
+    def _count_rest(self) -> None:
+        """Count the bytes that came since of messages that were dropped."""
+        for transfer, counted in self._under_way:
             connection = transfer.connection
-            connection.bytes += transfer.bytes
+            connection.bytes += transfer.bytes - counted
 
     @property
     def left_out(self) -> Counter[str]:
@@ -146,8 +144,10 @@ class Kept:
     def finish(self) -> list[Transfer]:
         """The transfers that were kept, in order of their ids; none will change any more."""
         self.settle(self._in_order())
-        self._count_bytes(self._kept)
-        self._count_bytes(self._under_way)
+        for transfer in self._kept:
+            connection = transfer.connection
+            connection.bytes += transfer.bytes
+        self._count_rest()
         slow = [entry[2] for entry in (*self._slow, *self._slow_unanswered)]
         plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():

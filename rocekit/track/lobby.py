@@ -349,10 +349,14 @@ class Lobby:
             return self._by_psn(fitting[0], responder, rivals, known)
         for flow in fitting:
             responder.vote(flow)
-        if responder.responses >= VOTES and self._looks >= 0:
-            self._looks -= len(responder.votes)
-            return self.elect(responder)
-        return None
+        if responder.responses < VOTES:
+            return None
+        if self._looks < 0:
+            if responder.votes:
+                self._met.add(PAIRING_LOOKS)
+            return None
+        self._looks -= len(responder.votes)
+        return self.elect(responder)
 
     def may_pair(self, flow: Flow, responder: Flow) -> bool:
         """Whether the two go opposite ways between the same hosts, in scopes that go together."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from struct import unpack_from
 
 import pytest
+from capture_bytes import Frame, pcap
 
 from rocekit import Analysis, analyze
 from rocekit.capture import open_capture
@@ -18,6 +19,7 @@ from rocekit.soft.wires.faults import at_random
 from rocekit.track.ledger import WINDOW
 from rocekit.track.outcomes import OUTSTANDING
 from rocekit.track.tracker import Tracker
+from rocekit.wire.build import build_frame
 
 
 def _same(path: Path) -> tuple[Analysis, Analysis]:
@@ -74,6 +76,27 @@ def test_forgetting_in_the_middle_of_messages_loses_no_bytes(tmp_path: Path, see
         return [connection.bytes for connection in tracker.connections]
 
     assert sizes(forgets=True) == sizes(forgets=False)
+
+
+def test_bytes_are_counted_up_to_each_time_that_all_is_forgotten(tmp_path: Path) -> None:
+    """Responses of a READ whose request and end are not in the capture."""
+    first = ["RC_RDMA_READ_RESPONSE_FIRST"] + ["RC_RDMA_READ_RESPONSE_MIDDLE"] * 29
+    frames = [
+        build_frame(opcode, src="10.0.0.2", dst="10.0.0.1", dest_qpn=5, psn=psn, payload=bytes(1024))
+        for psn, opcode in enumerate(first)
+    ]
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))
+    decoder, tracker, seen = Decoder(), Tracker(plain=0), 0
+    with open_capture(path, batch_frames=3) as capture:
+        for batch in capture:
+            tracker.feed(decoder.decode(batch))
+            tracker.forget()
+            seen += len(batch)
+            if tracker.connections:
+                assert tracker.connections[0].bytes == 1024 * seen
+    tracker.finish()
+    assert tracker.connections[0].bytes == 1024 * 30
 
 
 def test_captures_of_others_are_summed_up_alike(others: Path) -> None:

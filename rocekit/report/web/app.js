@@ -63,7 +63,7 @@ class Page {
   // What happened between the capture points, of several captures of the same traffic.
   paths(found) {
     if (!found.length) return;
-    const names = { packets: "packets", missing: "never arrived", overtaken: "overtaken", doubled: "came twice", only_second: "only at the second", outside: "outside" };
+    const names = { packets: "packets", missing: "not at the second", missed_second: "arrived, missed by the second", overtaken: "overtaken", doubled: "came twice", only_second: "only at the second", outside: "outside" };
     const trouble = (p) => p.missing + p.overtaken + p.doubled, shown = found.filter(trouble).concat(found.filter((p) => !trouble(p))).slice(0, 20);
     const cell = (p, name) => element("td", { class: "right" + (name === "missing" && p[name] ? " bad-text" : name !== "packets" && p[name] ? " warn-text" : "") }, number(p[name]));
     const head = element("thead", {}, element("tr", {}, ...["direction", "capture points"].map((n) => element("th", { scope: "col" }, n)), ...Object.values(names).map((n) => element("th", { scope: "col", class: "right" }, n))));

@@ -115,13 +115,20 @@ def _unexpected(error: BaseException, *, debug: bool) -> None:
     say(f"{_defect(error)}; please report it with {what}, and with the input if you may")
 
 
+def _in_package(file: str) -> str | None:
+    """A file's path within rocekit; None for others, which may lie in a folder of that name, too."""
+    for folder in (os.path.dirname(__file__), "rocekit"):  # noqa: PTH120 the latter where it is compiled
+        if file.startswith(folder + os.sep):
+            return file[len(folder) + 1 :]
+    return None
+
+
 def _defect(error: BaseException) -> str:
     """The kind of an error, what it says, and the last line of rocekit on its way."""
     place, trace = "", error.__traceback__
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        _, inside, path = file.rpartition(f"{os.sep}rocekit{os.sep}")
-        if inside and path not in _ALWAYS:
+        path = _in_package(trace.tb_frame.f_code.co_filename)
+        if path is not None and path not in _ALWAYS:
             place = f" at {path}:{trace.tb_lineno}"
         trace = trace.tb_next
     text = str(error)

@@ -15,7 +15,7 @@ import pytest
 from places import PCAPS
 from processes import status_of
 
-from rocekit import analyze
+from rocekit import analyze, ending
 
 MAIN = 'import sys; sys.argv[0] = "rocekit"; from rocekit.cli import main; main()'
 OLD = b"of yesterday"
@@ -279,6 +279,13 @@ def test_a_defect_names_its_place_in_rocekit() -> None:
     )
     assert "TypeError" in done.stderr
     assert " at files/capture_names.py:" in done.stderr
+
+
+def test_a_clone_in_a_folder_of_rocekits_name_has_other_libraries_beside_it() -> None:
+    folder = Path(ending.__file__).parent
+    assert ending._in_package(str(folder / "files" / "pcap.py")) == "files/pcap.py"
+    assert ending._in_package("rocekit/track/tracker.py") == "track/tracker.py"
+    assert ending._in_package(f"{folder.parent}/.venv/lib/rocekit/click/core.py") is None
 
 
 def test_an_output_is_no_part_of_a_closed_standard_output(tmp_path: Path) -> None:

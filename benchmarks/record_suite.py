@@ -8,6 +8,7 @@ itself; what the clock shows before the program's first line and after its last 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -100,13 +101,13 @@ def _spread(values: list[float]) -> str:
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def main(way: str, turns: str) -> None:
+def main(way: str, turns: int) -> None:
     from rocekit.lab import run
 
     counted = way == "counted"
     with tempfile.TemporaryDirectory() as folder:
         run(
-            [sys.executable, __file__, "inside", turns],
+            [sys.executable, __file__, "inside", str(turns)],
             out=folder,
             timeout_s=3600,
             counted=counted,
@@ -117,8 +118,11 @@ def main(way: str, turns: str) -> None:
 
 
 if __name__ == "__main__":
-    words = [*sys.argv[1:], "", ""]
-    if words[0] == "inside":
-        inside(int(words[1]))
+    parser = argparse.ArgumentParser(description="What recording costs rdma-core's tests, in the lab's VM.")
+    parser.add_argument("way", nargs="?", choices=("counted", "lab", "inside"), default="lab")
+    parser.add_argument("turns", nargs="?", type=int, default=3)
+    given = parser.parse_args()
+    if given.way == "inside":
+        inside(given.turns)
     else:
-        main(words[0] or "lab", words[1] or "3")
+        main(given.way, given.turns)

@@ -35,13 +35,25 @@ def shark(interface, *more):
     command = ["tshark", "-n", "-i", interface, "-c", str(len(parts[0])), "-w", "got.pcapng", *more]
     return subprocess.Popen(command, stdout=out, stderr=err)
 
+def settled(process):
+    # Whether one packet socket has run on va for a while: libpcap opens one of its own to compile a filter.
+    number, since = socket.if_nametoindex("va"), {}
+    def same():
+        with open("/proc/self/net/packet") as table:
+            rows = [line.split() for line in table.readlines()[1:]]
+        running = [row[8] for row in rows if int(row[4]) == number and row[5] == "1"]
+        for inode in running:
+            since.setdefault(inode, time.monotonic())
+        return any(time.monotonic() - since[inode] > 0.5 for inode in running) or process.poll() is not None
+    until(same)
+
 def comments():
     command = ["tshark", "-n", "-r", "got.pcapng", "-T", "fields", "-e", "frame.number"]
     command += ["-e", "frame.comment"]
     return subprocess.run(command, capture_output=True, text=True).stdout
 
 def captured(shark):
-    until(lambda: capturing() or shark.poll() is not None)
+    settled(shark)
     send()
     try:
         shark.wait(60)
@@ -189,7 +201,7 @@ atexit.register(daemon.terminate)
 atexit.register(extcap.terminate)
 reader = subprocess.Popen(["tshark", "-n", "-i", "fifo", "-c", str(len(parts[0])), "-w", "got.pcapng"],
                           stderr=subprocess.DEVNULL)
-until(lambda: capturing() or extcap.poll() is not None)
+settled(extcap)
 send()
 try:
     reader.wait(60)
@@ -269,12 +281,13 @@ def test_a_traces_capture_filter_passes_what_tcpdump_passes(root: None, tmp_path
         dump = subprocess.Popen(["tcpdump", "-i", "va", "-w", os.devnull, expression],
                                 stderr=subprocess.PIPE, text=True)
         until(capturing)
-        traced = trace("-f", expression, "--write", f"trace{number}.pcapng", "--quiet")
-        until(lambda: open("/proc/self/net/packet").read().count(" 0003 ") == 2)
-        send()
         written = f"trace{number}.pcapng"
+        traced = trace("-f", expression, "--write", written, "--quiet")
+        # It is made when its socket is bound: a socket seen before is libpcap's, which compiles the filter.
+        until(lambda: os.path.exists(written))
+        send()
         # Then it listens to signals, too.
-        until(lambda: os.path.exists(written) and os.path.getsize(written) > 300)
+        until(lambda: os.path.getsize(written) > 300)
         traced.send_signal(signal.SIGINT)
         traced.wait(30)
         dump.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ from rocekit.flows.silences import Silences
 from rocekit.flows.table import FlowTable
 from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
+from rocekit.packets.flow_numbers import ADDRESS_BITS, FlowNumbers
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ __all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
 Ints = NDArray[np.int64]
 
 #: By opcode; the 257th row (also index −1) is that of a packet without one.
-_WORD_BITS: Final = 32
-_WORD: Final = (1 << _WORD_BITS) - 1
 _VENDOR: Final = np.array([*wire.VENDOR, False])
 _FIRST_VENDOR: Final = wire.VENDOR.index(True)
 #: Corrupted packets kept one by one; more are only counted.
@@ -71,7 +70,7 @@ class Observer:
         vendor_counts: how many there are; vendor_unchecked: whether the ICRC of some was not checked.
         table: the same flows as columns; ``number`` gives a flow's row.
         heard: by (source, destination address), the time of the last packet.
-        other_ways: (source, destination address) of packets that are not in ``flows``.
+        addresses: by number.
     """
 
     def __init__(self) -> None:
@@ -88,7 +87,8 @@ class Observer:
         self._numbers: dict[FlowKey, int] | None = None
         self._views: dict[int, FlowView] = {}
         self._heard: dict[tuple[str, str], int] | None = None
-        self.other_ways: set[tuple[str, str]] = set()
+        self.addresses: list[str] = []
+        self._forget_others()
 
     @property
     def flows(self) -> dict[FlowKey, FlowView]:
@@ -99,6 +99,22 @@ class Observer:
         if self._heard is None:
             self._heard = self.table.heard()
         return self._heard
+
+    def _forget_others(self) -> None:
+        # The ways of packets that are not in flows: their numbers, and by number (see ``FlowTable.ways``).
+        self._others = FlowNumbers()
+        self._other_ways: list[Ints] = []
+
+    def _note_others(self, packets: Packets, rows: Ints) -> None:
+        known = self._others.count
+        src, dst = packets.src[rows].astype(np.int64), packets.dst[rows].astype(np.int64)
+        is_new = self._others.of(src, dst, np.zeros(len(rows), np.int64)) >= known
+        self._other_ways.append(distinct(src[is_new] << ADDRESS_BITS | dst[is_new]))
+
+    def ways(self) -> Ints:
+        """The ways of all packets, as ``FlowTable.ways`` has them."""
+        ways = self.table.ways()
+        return distinct(np.concatenate([ways, *self._other_ways])) if self._other_ways else ways
 
     def number(self, src: str | None, dst: str | None, qpn: int | None, scope: int = 0) -> int | None:
         """The row in ``table`` of the flow from ``src`` to a QP at ``dst``; None if nothing was seen."""
@@ -121,13 +137,14 @@ class Observer:
         self.table, self.silences = FlowTable(), Silences()
         self._numbers = self._heard = None
         self._views.clear()
-        self.other_ways.clear()
+        self._forget_others()
         self.messages.begin_anew()
 
     def feed(self, packets: Packets) -> None:
         """Add a batch of packets; batches come in order of time."""
         if not len(packets):
             return
+        self.addresses = packets.addresses
         first, last = int(packets.time_ns.min()), int(packets.time_ns.max())
         self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
         self.last_ns = last if self.last_ns is None else max(last, self.last_ns)
@@ -171,11 +188,7 @@ class Observer:
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
         if not usable.all():
-            others = np.flatnonzero(~usable)
-            ways = distinct(packets.src[others].astype(np.int64) << _WORD_BITS | packets.dst[others])
-            for way in ways.tolist():
-                src, dst = way >> _WORD_BITS, way & _WORD
-                self.other_ways.add((packets.addresses[src], packets.addresses[dst]))
+            self._note_others(packets, np.flatnonzero(~usable))
         if usable.any():
             self._numbers = self._heard = None
             self._views.clear()

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rocekit.flows.table import reversed_ways
+from rocekit.packets.flow_numbers import ADDRESS_BITS
+from rocekit.track.connections import END_COLUMNS, RESPONDS, A, B, ends_of
+from rocekit.wire.sorting import first_of_each, is_among
 
 if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.track.connections import Connection
 
-#: Transports whose responder responds.
-_RESPONDS: Final = ("RC", "XRC")
 
-
-def silent_ways(connections: Iterable[Connection], observer: Observer) -> list[tuple[str, str]]:
+def silent_ways(connections: list[Connection], observer: Observer) -> list[tuple[str, str]]:
     """The ways (source, destination) without a packet, though a connection has some of the opposite way."""
-    heard, others = observer.heard, observer.other_ways
-    seen: Collection[tuple[str, str]] = heard.keys() | others if others else heard
-    alone = {way for way in seen if way[::-1] not in seen}
-    if not alone:  # of most captures there are both directions everywhere
+    seen = observer.ways()
+    alone = seen[~is_among(reversed_ways(seen), seen)]
+    if not len(alone):  # of most captures there are both directions everywhere
         return []
-    found: dict[tuple[str, str], None] = {}
-    for connection in connections:
-        a, b = connection.ips
-        if connection.transport not in _RESPONDS or a is None or b is None:
-            continue
-        if (a, b) in alone:
-            found[b, a] = None
-        elif (b, a) in alone:
-            found[a, b] = None
-    return list(found)
+    names = observer.addresses
+    ends = np.empty((len(connections), END_COLUMNS), np.int64)
+    ends_of(connections, {name: number for number, name in enumerate(names)}, ends)
+    ends = ends[(ends[:, A] >= 0) & (ends[:, B] >= 0) & (ends[:, RESPONDS] != 0)]
+    there = ends[:, A] << ADDRESS_BITS | ends[:, B]
+    back = reversed_ways(there)
+    silent = np.where(is_among(there, alone), back, np.where(is_among(back, alone), there, -1))
+    ways, first = first_of_each(silent[silent >= 0])
+    ways = ways[np.argsort(first)]
+    src, dst = (ways >> ADDRESS_BITS).tolist(), (ways & (1 << ADDRESS_BITS) - 1).tolist()
+    return list(zip(map(names.__getitem__, src), map(names.__getitem__, dst), strict=True))

@@ -41,6 +41,11 @@ _INDEX: Final = {packet_kinds.REQUEST: _REQUEST, packet_kinds.RESPONSE: _RESPONS
 _KIND_OF: Final = np.array([*(_INDEX.get(kind, -1) for kind in packet_kinds.KINDS), -1])
 
 
+def reversed_ways(ways: Ints) -> Ints:
+    """The opposite of each way (see ``FlowTable.ways``)."""
+    return (ways & (1 << ADDRESS_BITS) - 1) << ADDRESS_BITS | ways >> ADDRESS_BITS
+
+
 class FlowTable:
     """The flows of a capture."""
 
@@ -120,6 +125,10 @@ class FlowTable:
             (self._addresses[key >> ADDRESS_BITS], self._addresses[key & mask]): time_ns
             for key, time_ns in zip(pair[order[begins]].tolist(), last.tolist(), strict=True)
         }
+
+    def ways(self) -> Ints:
+        """Source and destination of the flows' packets, each two once, sorted; in one number."""
+        return distinct(self._pairs()[self._used()])
 
     def _used(self) -> Ints:
         """The numbers of the flows that have packets here."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,15 @@ from rocekit.points.turnarounds import (
     PROGRAM,
     REACTION,
     RESPONSE,
+    Ends,
     Floor,
+    Ints,
     Sampler,
     Turns,
     place,
     turnarounds,
 )
-from rocekit.wire.sorting import distinct, stable_order, starts
+from rocekit.wire.sorting import stable_order, starts
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ _FAR_NS: Final = 500_000
 #: Hosts send with one of these hop limits; packets pass no more routers than ``_MOST_HOPS``.
 _HOP_LIMITS: Final = np.array([64, 128, 255])
 _MOST_HOPS: Final = 16
+#: A way is the numbers of both hosts in one.
+_WAY_BITS: Final = 32
+_HOST: Final = (1 << _WAY_BITS) - 1
 #: A clock with a wider bound than this proves nothing.
 _CLOCK_NS: Final = 1_000_000
 
@@ -59,18 +64,26 @@ class RowsBy:
 
 
 class HostPairs:
-    """A capture's sample: the connection of each packet, and the turnarounds."""
+    """A capture's sample: the connection of each packet, and the turnarounds.
 
-    def __init__(self, sampler: Sampler, file: int, connections: Sequence[Connection]) -> None:
+    Attributes:
+        names: the addresses, by number; numbers: by name.
+        ends: of all connections.
+        shown: the indexes of those that have packets here.
+    """
+
+    def __init__(self, sampler: Sampler, file: int, connections: list[Connection]) -> None:
         self.file = file
-        self._addresses = {name: i for i, name in enumerate(sampler.addresses)}
+        self.names = sampler.addresses
+        self.numbers = {name: i for i, name in enumerate(sampler.addresses)}
+        self.ends = Ends.of(connections, self.numbers)
         self._local = sampler.local
-        self._columns = sampler.columns(file)
-        self._ways = _Ways.of(self._columns) if self._columns else _Ways({}, {})
-        pair, side = place(self._columns, self._addresses, connections)
+        columns = sampler.columns(file)
+        self._ways = Ways(columns)
+        pair, side = place(columns, self.ends)
         self._pair = pair
-        self.shown: list[int] = distinct(pair[pair >= 0]).tolist()
-        self.turns = turnarounds(self._columns, pair, side)
+        self.shown: Ints = _chosen(len(connections), pair[pair >= 0])
+        self.turns = turnarounds(columns, pair, side)
         self._turns_by_pair = RowsBy(self.turns.pair)
 
     def by_connection(self) -> list[tuple[int, Turns]]:
@@ -79,33 +92,29 @@ class HostPairs:
         ordered = self.turns.where(order)
         low = np.searchsorted(ordered.pair, self.shown).tolist()
         high = np.searchsorted(ordered.pair, self.shown, side="right").tolist()
-        return [(n, ordered.where(slice(low[i], high[i]))) for i, n in enumerate(self.shown)]
+        return [(n, ordered.where(slice(low[i], high[i]))) for i, n in enumerate(self.shown.tolist())]
 
-    def telling(self) -> list[int]:
+    def telling(self) -> Ints:
         """Those of ``shown`` whose hosts' place the packets may tell."""
-        if self._local or self._ways.sent_here:
+        ways = self._ways
+        if self._local or ways.sent is not None:
             return self.shown
-        ends = self._columns["src"] << 32 | self._columns["dst"]
-        known = np.fromiter(self._ways.hops, np.int64)
-        found = np.isin(ends, known[np.isin(self._opposite(known), known)])
+        back = ways.back()
+        found = (ways.hops >= 0) & (back >= 0) & (ways.hops[back] >= 0)
         if len(self.turns.pair):
-            turned = distinct(self.turns.pair)
-            hosts = np.isin(self._pair, turned)
-            ways = distinct(ends[hosts])
-            found |= np.isin(ends, ways) | np.isin(ends, self._opposite(ways))
-        return distinct(self._pair[found & (self._pair >= 0)]).tolist()
+            turned = np.zeros(len(self.ends.a) + 1, np.bool_)  # the last one: packets of no connection
+            turned[self.turns.pair] = True
+            here = np.zeros(len(found), np.bool_)
+            here[ways.way[turned[self._pair]]] = True
+            found |= here | ((back >= 0) & here[back])
+        return _chosen(len(self.ends.a), self._pair[found[ways.way] & (self._pair >= 0)])
 
-    @staticmethod
-    def _opposite(way: Any) -> Any:
-        """The way back."""
-        return (way & 0xFFFF_FFFF) << 32 | way >> 32
-
-    def turns_of(self, members: Sequence[int], flipped: set[int]) -> Turns:
-        """The turnarounds of some connections; ``a`` and ``b`` are swapped for those in ``flipped``."""
+    def turns_of(self, members: Ints, flipped: NDArray[np.bool_]) -> Turns:
+        """The turnarounds of some connections; ``a`` and ``b`` are swapped for those that are ``flipped``."""
         if not len(self.turns.pair):
             return self.turns
-        chosen = self.turns.where(self._turns_by_pair.rows(np.array(members, np.int64)))
-        turned = np.isin(chosen.pair, [n for n in members if n in flipped])
+        chosen = self.turns.where(self._turns_by_pair.rows(members))
+        turned = np.isin(chosen.pair, members[flipped])
         return Turns(
             chosen.pair,
             np.where(turned, 1 - chosen.side, chosen.side),
@@ -114,62 +123,76 @@ class HostPairs:
             chosen.period,
         )
 
-    def _way(self, src: str, dst: str) -> int:
-        """What `_Ways` calls the way from one host to another."""
-        here, there = self._addresses.get(src), self._addresses.get(dst)
-        return -1 if here is None or there is None else here << 32 | there
+    def ways(self, src: Ints, dst: Ints) -> tuple[list[int], list[int]]:
+        """Of the packets from some hosts to others: the routers passed, and whether sent here (see ``Ways``).
 
-    def by_direction(self, hosts: tuple[str, str]) -> tuple[str, str, str] | None:
+        −1 of both where there are none; the mark is 0 without any.
+        """
+        ways, found = self._ways, self._ways.find(src << _WAY_BITS | dst)
+        hops = np.where(found >= 0, ways.hops[found], -1) if len(ways.hops) else found
+        if ways.sent is None:
+            return hops.tolist(), [0] * len(found)
+        return hops.tolist(), np.where(found >= 0, ways.sent[found], 0).tolist()
+
+    def by_direction(self, hosts: tuple[str, str], marks: tuple[int, int]) -> tuple[str, str, str] | None:
         """The capturing host is known by its addresses, or by the direction in cooked headers."""
         if self._local:
             own = [host in self._local for host in hosts]
             if own[0] != own[1]:
                 side = own.index(True)
                 return (A, B)[side], "direction", f"{hosts[side]} is this host's address"
-        if not self._ways.sent_here:
+        if marks[0] == marks[1]:
             return None
-        sends = [self._ways.sent_here.get(self._way(*ends), False) for ends in (hosts, hosts[::-1])]
-        if sends[0] == sends[1]:
-            return None
-        side = sends.index(True)
+        side = 0 if marks[0] else 1
         return (A, B)[side], "direction", f"the capture marks packets of {hosts[side]} as outgoing"
 
-    def hops(self, hosts: tuple[str, str]) -> dict[int, int]:
-        """By sender, how many routers the packets have passed, by their hop limit, where that is known."""
-        passed = self._ways.hops
-        ways = (self._way(*hosts), self._way(*hosts[::-1])) if passed else ()
-        return {side: passed[way] for side, way in enumerate(ways) if way in passed}
+
+def _chosen(count: int, numbers: Ints) -> Ints:
+    """The different ones of numbers from 0 to ``count``, sorted."""
+    there = np.zeros(count, np.bool_)
+    there[numbers] = True
+    return np.flatnonzero(there)
 
 
-class _Ways(NamedTuple):
-    """What the packets from one host to another say together, by both hosts' numbers in one.
+class Ways:
+    """What the packets from one host to another say together, of all ways at once: they may be as many.
 
     Attributes:
-        hops: the routers that they have passed; none where that is unknown.
-        sent_here: whether all of them are marked as sent by the capturing host; empty without such marks.
+        way: of each packet.
+        hops: by way, the routers that its packets have passed; −1 where that is unknown.
+        sent: by way, whether all of its packets are marked as sent by the capturing host; None without marks.
     """
 
-    hops: dict[int, int]
-    sent_here: dict[int, bool]
-
-    @classmethod
-    def of(cls, columns: Mapping[str, NDArray[np.int64]]) -> _Ways:
-        """Of all ways at once: there may be as many as packets."""
-        ends = columns["src"] << 32 | columns["dst"]
+    def __init__(self, columns: Mapping[str, Ints]) -> None:
+        self.sent: NDArray[np.bool_] | None = None
+        if not columns:
+            self.way = self.hops = self._ends = np.empty(0, np.int64)
+            return
+        ends = columns["src"] << _WAY_BITS | columns["dst"]
         order = stable_order(ends)
         ordered = ends[order]
         begins = starts(ordered)
-        ways = ordered[begins]
+        self._ends = ordered[begins]
+        self.way = np.empty(len(ends), np.int64)
+        self.way[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(ends)))
         limits = columns["hop_limit"][order]
         least, most = np.minimum.reduceat(limits, begins), np.maximum.reduceat(limits, begins)
         passed = _HOP_LIMITS[np.searchsorted(_HOP_LIMITS, least)] - least
-        known = (least == most) & (passed <= _MOST_HOPS)
-        hops = dict(zip(ways[known].tolist(), passed[known].tolist(), strict=True))
+        self.hops = np.where((least == most) & (passed <= _MOST_HOPS), passed, -1)
         marks = columns["outgoing"]
-        if (marks < 0).all():
-            return cls(hops, {})
-        sent = np.logical_and.reduceat(marks[order] == 1, begins)
-        return cls(hops, dict(zip(ways.tolist(), sent.tolist(), strict=True)))
+        if (marks >= 0).any():
+            self.sent = np.logical_and.reduceat(marks[order] == 1, begins)
+
+    def find(self, ends: Ints) -> Ints:
+        """The ways between some ends; −1: there are no packets."""
+        if not len(self._ends):
+            return np.full(len(ends), -1)
+        at = np.minimum(np.searchsorted(self._ends, ends), len(self._ends) - 1)
+        return np.where(self._ends[at] == ends, at, -1)
+
+    def back(self) -> Ints:
+        """The way back of each."""
+        return self.find((self._ends & _HOST) << _WAY_BITS | self._ends >> _WAY_BITS)
 
 
 def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, str, str] | None:

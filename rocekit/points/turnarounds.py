@@ -6,7 +6,7 @@ connections, and matched: a request with its ACK, a NAK with its go-back, an ACK
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
+from rocekit.packets.flow_numbers import FlowNumbers
+from rocekit.track.connections import END_COLUMNS, QPN_A, QPN_B, A, B, ends_of
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import first_of_each, stable_order
 
@@ -201,29 +203,39 @@ def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
     return turns.where(~np.isin(turns.pair, turns.pair[backward])) if backward.any() else turns
 
 
-def place(
-    columns: Mapping[str, Ints], addresses: Mapping[str, int], connections: Sequence[Connection]
-) -> tuple[Ints, Ints]:
+class Ends(NamedTuple):
+    """The ends of connections as columns: the numbers of their addresses and QPNs, −1 where unknown."""
+
+    a: Ints
+    b: Ints
+    qpn_a: Ints
+    qpn_b: Ints
+
+    @classmethod
+    def of(cls, connections: list[Connection], addresses: dict[str, int]) -> Ends:
+        """Of all connections at once: there may be as many as packets."""
+        table = np.empty((len(connections), END_COLUMNS), np.int64)
+        ends_of(connections, addresses, table)
+        return cls(*(table[:, column].copy() for column in (A, B, QPN_A, QPN_B)))
+
+
+def place(columns: Mapping[str, Ints], ends: Ends) -> tuple[Ints, Ints]:
     """The connection of each packet (its index, −1 for none) and the side that sent it."""
     if not columns:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    owner: dict[int, int] = {}
-    number_of = addresses.get
-    for number, connection in enumerate(connections):
-        here, there = connection.ips
-        a, b = number_of(here or ""), number_of(there or "")
-        if a is None or b is None:
-            continue
-        qpn_a, qpn_b = connection.qpns
-        if qpn_b is not None:
-            owner[(a << 44) | (b << 24) | qpn_b] = number << 1
-        if qpn_a is not None:
-            owner[(b << 44) | (a << 24) | qpn_a] = number << 1 | 1
     flow = columns["flow"]
     _, first = first_of_each(flow)
-    src, dst, qpn = (columns[name][first] for name in ("src", "dst", "dest_qpn"))
+    # Ways are numbered, those of the packets first: the last connection of a way is its owner.
+    ways = FlowNumbers()
+    way_of_flow = ways.of(*(columns[name][first] for name in ("src", "dst", "dest_qpn")))
+    src, dst = np.column_stack((ends.a, ends.b)).ravel(), np.column_stack((ends.b, ends.a)).ravel()
+    qpn = np.column_stack((ends.qpn_b, ends.qpn_a)).ravel()
+    known = np.flatnonzero((src >= 0) & (dst >= 0) & (qpn >= 0))
+    way = ways.of(src[known], dst[known], qpn[known])
+    owner = np.full(ways.count, -2, np.int64)
+    owner[way] = known  # of equal ones the last is kept; each is twice the connection's index, plus the side
     owners = np.full(int(flow.max()) + 1, -2, np.int64)
-    owners[flow[first]] = [owner.get(key, -2) for key in (src << 44 | dst << 24 | qpn).tolist()]
+    owners[flow[first]] = owner[way_of_flow]
     found = owners[flow]
     return found >> 1, found & 1
 

@@ -17,19 +17,27 @@ acknowledge, or where one host responds at once and the other is steadily late. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from rocekit.points.grounds import BETWEEN, A, B, HostPairs, by_clock, by_hops, by_timing
+from rocekit.points.host_pairs import Between, Hosts, PairsByName
 from rocekit.points.turnarounds import KINDS, PROGRAM, REACTION, Floor, Sampler, Turns, is_paced
+from rocekit.track.connections import requesting_sides
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.track.connections import Connection
+
+#: Which of two hosts send requests, by whether each does.
+_SIDES: Final = {
+    (a, b): frozenset(side for side, sends in enumerate((a, b)) if sends)
+    for a in (False, True)
+    for b in (False, True)
+}
 
 
 class Vantage(NamedTuple):
@@ -110,22 +118,24 @@ class Vantages:
     @property
     def files(self) -> list[int]:
         """The captures that have packets."""
-        return [file for file, table in self._tables.items() if table.shown]
+        return [file for file, table in self._tables.items() if len(table.shown)]
 
     def of_connections(self) -> dict[int, list[Vantage]]:
         """By connection id: one for each capture that contains it."""
         found: dict[int, list[Vantage]] = {}
         for table in self._tables.values():
-            for number, turns in table.by_connection():
+            ends = table.ends
+            between = Between(table, ends.a[table.shown], ends.b[table.shown])
+            for place, (number, turns) in enumerate(table.by_connection()):
                 connection = self._connections[number]
                 found.setdefault(connection.id, []).append(
-                    self._judge(table, turns, _hosts(connection), [connection])
+                    self._judge(table, turns, between.of(place), [connection])
                 )
         return found
 
     def of_files(self) -> dict[int, list[Vantage]]:
         """By capture: one for each pair of hosts whose traffic it contains."""
-        return {file: list(self.of_hosts(file)) for file, table in self._tables.items() if table.shown}
+        return {file: list(self.of_hosts(file)) for file, table in self._tables.items() if len(table.shown)}
 
     def of_hosts(self, file: int, *, telling: bool = False) -> Iterator[Vantage]:
         """One for each pair of hosts whose traffic a capture contains, in order of their addresses.
@@ -133,42 +143,31 @@ class Vantages:
         Args:
             telling: without pairs of which nothing tells the place, which may be as many as packets.
         """
-        table, connections = self._tables[file], self._connections
-        members_of: dict[tuple[str, str], list[int]] = {}
-        flipped = set()
-        for number in table.telling() if telling and self._journal is None else table.shown:
-            here, there = connections[number].ips
-            ends = here or "?", there or "?"
-            if ends[0] > ends[1]:
-                ends = ends[1], ends[0]
-                flipped.add(number)
-            members = members_of.get(ends)
-            if members is None:
-                members_of[ends] = [number]
-            else:
-                members.append(number)
-        # Of many pairs most callers want the first few only.
-        waiting = list(members_of)
-        heapify(waiting)
-        while waiting:
-            ends = heappop(waiting)
-            members = members_of[ends]
+        table = self._tables[file]
+        numbers = table.telling() if telling and self._journal is None else table.shown
+        a, b = table.ends.a[numbers], table.ends.b[numbers]
+        pairs = PairsByName(a, b, table)
+        between = Between(table, pairs.low, pairs.high)
+        for place, first in pairs.in_order():
+            rows = pairs.rows(place)
+            flipped = a[rows] != first
+            members = numbers[rows]
             turns = table.turns_of(members, flipped)
-            yield self._judge(table, turns, ends, [connections[n] for n in members])
+            hosts = between.of(place, flipped=first != int(pairs.low[place]))
+            yield self._judge(table, turns, hosts, [self._connections[n] for n in members.tolist()])
 
-    def _judge(
-        self, table: HostPairs, turns: Turns, hosts: tuple[str, str], connections: Sequence[Connection]
-    ) -> Vantage:
-        requesters = _requesters(connections, hosts)
-        hops = table.hops(hosts)
-        floors = self._floors(turns, connections, hosts, single=len(self._tables) == 1)
+    def _judge(self, table: HostPairs, turns: Turns, hosts: Hosts, connections: list[Connection]) -> Vantage:
+        names = hosts.names
+        sides = requesting_sides(connections, names[0])
+        hops = {side: passed for side, passed in enumerate(hosts.hops) if passed >= 0}
+        floors = self._floors(turns, connections, names, single=len(self._tables) == 1)
         where, grounds, reason = (
-            table.by_direction(hosts)
-            or by_hops(hosts, hops)
-            or (by_clock(hosts, self._journal) if len(self._tables) == 1 else None)
-            or by_timing(hosts, floors)
+            table.by_direction(names, hosts.marks)
+            or by_hops(names, hops)
+            or (by_clock(names, self._journal) if len(self._tables) == 1 else None)
+            or by_timing(names, floors)
         )
-        return Vantage(table.file, hosts, where, grounds, reason, requesters, floors, hops)
+        return Vantage(table.file, names, where, grounds, reason, _SIDES[sides], floors, hops)
 
     def _floors(
         self, turns: Turns, connections: Sequence[Connection], hosts: tuple[str, str], *, single: bool
@@ -198,22 +197,6 @@ class Vantages:
             if sure:
                 found[side] = min(sure, key=lambda f: f.min_ns)
         return found
-
-
-def _requesters(connections: Iterable[Connection], hosts: tuple[str, str]) -> frozenset[int]:
-    """The sides of two hosts that have sent requests on any of their connections."""
-    found = [False, False]
-    for connection in connections:
-        for side, progress in enumerate(connection.progress):
-            if progress is not None and progress.started:
-                found[side if (connection.ips[0] or "?") == hosts[0] else 1 - side] = True
-        if found[0] and found[1]:
-            break
-    return frozenset(side for side in (0, 1) if found[side])
-
-
-def _hosts(connection: Connection) -> tuple[str, str]:
-    return connection.ips[0] or "?", connection.ips[1] or "?"
 
 
 def _program_turns(

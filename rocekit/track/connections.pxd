@@ -1,9 +1,13 @@
 # The types of connections.py where it is compiled; see setup.py.
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
+
+from rocekit.track.progress cimport Progress
 
 
 cdef int64_t _LEAST_MTU
+cdef uint64_t _MIX
+cdef uint64_t _WORD
 
 
 @cython.final
@@ -80,6 +84,22 @@ cdef class Connection:
 
 @cython.locals(connection=Connection)
 cpdef Connection connected(int64_t id, str transport, list ips, list qpns, object paired_by)
+
+
+@cython.locals(connection=Connection, ips=list, qpns=list, row=Py_ssize_t)
+cpdef ends_of(list connections, dict numbers, int64_t[:, ::1] found)
+
+
+@cython.locals(connection=Connection, a=Progress, b=Progress, here=bint, there=bint, of_a=bint, of_b=bint)
+cpdef tuple requesting_sides(list connections, object first)
+
+
+@cython.locals(connection=Connection, again=int64_t)
+cpdef bint came_again(object connections, int64_t least, int64_t often)
+
+
+@cython.locals(connection=Connection, ips=list, qpns=list, row=Py_ssize_t, mixed=uint64_t)
+cpdef mixed_ends(list connections, uint64_t[::1] found)
 
 
 @cython.locals(connection=Connection, ips=list, qpns=list, ends=set)

@@ -65,6 +65,11 @@ _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 _Noted = TypeVar("_Noted")
 _Value = TypeVar("_Value")
 BOTH_PLAIN: Final = (PLAIN, PLAIN)
+#: The columns of ``ends_of``.
+A, B, QPN_A, QPN_B, RESPONDS = range(5)
+END_COLUMNS: Final = 5
+_MIX: Final = 0x9E37_79B9_7F4A_7C15
+_WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def _with(noted: Sequence[_Noted], one: _Noted) -> Sequence[_Noted]:
@@ -365,6 +370,55 @@ class Totals(NamedTuple):
     strays: int
     unreliable: int
     last_ns: int
+
+
+def ends_of(connections: list[Connection], numbers: dict[str, int], found: Any) -> None:
+    """Fill a table with a row for each connection: ``A``, ``B``, ``QPN_A``, ``QPN_B`` and ``RESPONDS``.
+
+    Addresses by their ``numbers``; −1: there is none. ``RESPONDS``: 1 for a transport whose responder does.
+    """
+    for row, connection in enumerate(connections):
+        ips, qpns = connection.ips, connection.qpns
+        here, there, qpn_a, qpn_b = ips[0], ips[1], qpns[0], qpns[1]
+        found[row, 0] = numbers.get(here, -1)  # type: ignore[arg-type]
+        found[row, 1] = numbers.get(there, -1)  # type: ignore[arg-type]
+        found[row, 2] = -1 if qpn_a is None else qpn_a
+        found[row, 3] = -1 if qpn_b is None else qpn_b
+        found[row, 4] = connection.transport == "RC" or connection.transport == "XRC"
+
+
+def requesting_sides(connections: list[Connection], first: str | None) -> tuple[bool, bool]:
+    """Whether any of the connections of two hosts have requests of the ``first`` one, and of the other."""
+    here = there = False
+    for connection in connections:
+        a, b = connection.progress
+        of_a, of_b = a is not None and a.started, b is not None and b.started
+        if connection.ips[0] != first:
+            of_a, of_b = of_b, of_a
+        here, there = here or of_a, there or of_b
+        if here and there:
+            break
+    return here, there
+
+
+def came_again(connections: Iterable[Connection], least: int, often: int) -> bool:
+    """Whether a connection of ``least`` packets had one in ``often`` of them before."""
+    for connection in connections:
+        if connection.packets >= least:
+            again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
+            if again * often >= connection.packets:
+                return True
+    return False
+
+
+def mixed_ends(connections: list[Connection], found: Any) -> None:
+    """Fill in a number for each connection, the same for the same addresses and QPNs."""
+    for row, connection in enumerate(connections):
+        ips, qpns = connection.ips, connection.qpns
+        mixed = hash(ips[0]) & _WORD
+        mixed = (mixed * _MIX ^ hash(ips[1])) & _WORD
+        mixed = (mixed * _MIX ^ hash(qpns[0])) & _WORD
+        found[row] = (mixed * _MIX ^ hash(qpns[1])) & _WORD
 
 
 def has_ends_twice(connections: Iterable[Connection]) -> bool:

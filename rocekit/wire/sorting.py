@@ -41,6 +41,15 @@ def first_of_each(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     return ordered[begins], order[begins]
 
 
+def is_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is one of some that are sorted."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    at = np.searchsorted(ordered, values)
+    found: NDArray[np.bool_] = ordered[np.minimum(at, len(ordered) - 1)] == values
+    return found
+
+
 def distinct_rows(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The different rows of a table with two axes, sorted, and which of them each row is.
 

@@ -48,6 +48,7 @@ MODULES: Final = (
     "track.rest.side_table",
     "track.lane.transfer_rows",
     "track.lane.clean_side",
+    "track.lane.leaving_rows",
     "track.lane.clean_lane",
     "track.bulk",
     "track.pairs.waiting",

@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t
 from rocekit.track.connections cimport Connection
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t READ_KIND
+
 cdef str ACKED
 cdef str SENT
 cdef str UNACKNOWLEDGED
@@ -38,7 +40,7 @@ cdef class Kept:
 
     @cython.locals(slow=list, standing=Transfer)
     cpdef bint leaves_out(
-        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+        self, Connection connection, int64_t side, int64_t kind, str status, int64_t size, int64_t duration_ns
     )
 
     @cython.locals(transfer=Transfer, connection=Connection, counted=int64_t)

@@ -14,6 +14,7 @@ from heapq import heappush, heappushpop
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from rocekit.track.ledger import READ_KIND
 from rocekit.track.transfers import ACKED, INCOMPLETE, SENT, UNACKNOWLEDGED
 from rocekit.wire import READ_DEPTH
 
@@ -78,7 +79,7 @@ class Kept:
         connection, last_ns = transfer.connection, transfer.last_ns
         connection.bytes += transfer.bytes
         self._left_out[transfer.status] = self._left_out.get(transfer.status, 0) + 1
-        kind = 2 * (transfer.operation == "READ") + (transfer.last_psn > transfer.first_psn)
+        kind = READ_KIND * (transfer.operation == "READ") + (transfer.last_psn > transfer.first_psn)
         unanswered = transfer.status == UNACKNOWLEDGED
         key = connection.id << 4 | unanswered << 3 | transfer.side << 2 | kind
         standing = self._standing.get(key)
@@ -98,15 +99,17 @@ class Kept:
             heappushpop(slow, (duration_ns, -transfer.id, transfer))
 
     def leaves_out(
-        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+        self, connection: Connection, side: int, kind: int, status: str, size: int, duration_ns: int
     ) -> bool:
-        """Count and drop a plain SEND or WRITE that is no object, unless it is to be kept."""
+        """Count and drop a plain transfer that is no object, unless it is to be kept."""
+        if kind >= READ_KIND and _are_counted(connection, side):
+            return False
         slow = self._slow
         if slow and duration_ns >= slow[0][0]:
             return False
         if len(slow) < self._slowest:
             return False
-        standing = self._standing.get(connection.id << 4 | side << 2 | several)
+        standing = self._standing.get(connection.id << 4 | side << 2 | kind)
         if standing is None or standing.bytes < size:
             return False
         connection.bytes += size
@@ -162,9 +165,11 @@ def _is_over(transfer: Transfer) -> bool:
 
 def _is_counted(transfer: Transfer) -> bool:
     """Whether a rule counts how many of these are outstanding at a time: their number was agreed on."""
-    if transfer.operation not in READ_DEPTH:
-        return False
-    negotiated, side = transfer.connection.negotiated, transfer.side
+    return transfer.operation in READ_DEPTH and _are_counted(transfer.connection, transfer.side)
+
+
+def _are_counted(connection: Connection, side: int) -> bool:
+    negotiated = connection.negotiated
     return (
         negotiated[side].initiator_depth is not None or negotiated[1 - side].responder_resources is not None
     )

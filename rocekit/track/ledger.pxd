@@ -17,7 +17,7 @@ cdef class Sink:
     cpdef int64_t counted(self)
     cpdef made(self, Transfer transfer)
     cpdef bint leaves_out(
-        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+        self, Connection connection, int64_t side, int64_t kind, str status, int64_t size, int64_t duration_ns
     )
     cpdef changed(self, Transfer transfer)
     cpdef ended(self, Transfer transfer)

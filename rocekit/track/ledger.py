@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
+#: What a READ adds to the number of a transfer's kind (see ``Sink.leaves_out``).
+READ_KIND: Final = 2
 #: What is sent again is among the last of them, as a rule: so many are looked at one by one.
 _NEAR: Final = 8
 
@@ -50,9 +52,13 @@ class Sink:
         raise NotImplementedError
 
     def leaves_out(
-        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+        self, connection: Connection, side: int, kind: int, status: str, size: int, duration_ns: int
     ) -> bool:
-        """Whether a plain SEND or WRITE, which is over, is counted and needs no object."""
+        """Whether a plain transfer, which is over, is counted and needs no object.
+
+        Args:
+            kind: 0 or, of a READ, ``READ_KIND``; 1 more if it has several packets.
+        """
         raise NotImplementedError
 
     def changed(self, transfer: Transfer) -> None:

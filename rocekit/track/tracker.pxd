@@ -9,7 +9,7 @@ from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.lane.clean_lane cimport CleanLane
-from rocekit.track.lane.clean_side cimport CleanSide, under_way
+from rocekit.track.lane.clean_side cimport CleanSide
 from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
@@ -50,7 +50,7 @@ cdef class Tracker(Pairing):
     cpdef int64_t counted(self)
     cpdef made(self, Transfer transfer)
     cpdef bint leaves_out(
-        self, Connection connection, int64_t side, bint several, str status, int64_t size, int64_t duration_ns
+        self, Connection connection, int64_t side, int64_t kind, str status, int64_t size, int64_t duration_ns
     )
     cpdef ended(self, Transfer transfer)
     cpdef settled(self, list transfers)
@@ -78,7 +78,7 @@ cdef class Tracker(Pairing):
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
     @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, known=bint)
-    cpdef _enter(self, Flow flow, int64_t kind, int64_t opcode, int64_t psn)
+    cpdef _enter(self, Flow flow, int64_t opcode)
 
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)

@@ -26,7 +26,7 @@ from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
 from rocekit.track.lane.clean_lane import CleanLane
-from rocekit.track.lane.clean_side import CleanSide, under_way
+from rocekit.track.lane.clean_side import CleanSide
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.pairs.waiting import Flow
@@ -129,10 +129,10 @@ class Tracker(Pairing):
             self._kept.add(transfer)
 
     def leaves_out(
-        self, connection: Connection, side: int, several: bool, status: str, size: int, duration_ns: int
+        self, connection: Connection, side: int, kind: int, status: str, size: int, duration_ns: int
     ) -> bool:
         return self._kept is not None and self._kept.leaves_out(
-            connection, side, several, status, size, duration_ns
+            connection, side, kind, status, size, duration_ns
         )
 
     def ended(self, transfer: Transfer) -> None:
@@ -221,7 +221,7 @@ class Tracker(Pairing):
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
-                self._enter(flow, kind, r.opcode[i], r.psn[i])
+                self._enter(flow, r.opcode[i])
             elif kind == REQUEST:
                 self._chains.request(r.flow[i], r.opcode[i])
                 self._lobby(flow).go_on(flow, r, i)
@@ -289,7 +289,7 @@ class Tracker(Pairing):
 
     # ------------------------------------------------------------------ packets that simply go on
 
-    def _enter(self, flow: Flow, kind: int, opcode: int, psn: int) -> None:
+    def _enter(self, flow: Flow, opcode: int) -> None:
         """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
         partner, connection = flow.partner, flow.connection
         assert connection is not None
@@ -302,14 +302,9 @@ class Tracker(Pairing):
             requests = self._sides[2 * connection.id + partner.side]
             if isinstance(requests, Requests):
                 self._lane.enter(other, requests, known)
-                if kind == RESPONSE:
-                    other.requests = requests
-                    other.reading = under_way(requests, psn) if self._lane.is_read_on(opcode) else None
         requests = self._sides[2 * connection.id + flow.side]
         if isinstance(requests, Requests):
             self._lane.enter(mine, requests, known)
-            if kind == REQUEST:
-                mine.reading = None
 
     def _clean_side(self, flow: Flow) -> CleanSide:
         """What the clean lane has of a flow's sender."""

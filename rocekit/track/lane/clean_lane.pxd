@@ -10,30 +10,25 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
 from rocekit.track.lane.clean_side cimport CleanSide, is_clean
+from rocekit.track.lane.leaving_rows cimport LeavingRows
 from rocekit.track.lane.transfer_rows cimport TransferRows
 from rocekit.track.transfers cimport Transfer
 
-cdef int64_t ACK_FRAME
-cdef int64_t ACK_NS
 cdef int64_t ANNOUNCED
 cdef int64_t BYTES
 cdef int64_t EXTRA
-cdef int64_t FIRST_FRAME
-cdef int64_t FIRST_NS
 cdef int64_t FIRST_PSN
 cdef int64_t HAS_IMMEDIATE
 cdef int64_t HAS_INVALIDATE
-cdef int64_t ID
+cdef int64_t IS_A_READ
 cdef int64_t IS_ACKED
 cdef int64_t IS_ENDED
 cdef int64_t IS_MADE
-cdef int64_t KEY
 cdef int64_t LAST_FRAME
 cdef int64_t LAST_NS
 cdef int64_t NEXT
 cdef int64_t OPCODE_MASK
 cdef int64_t PACKETS
-cdef int64_t VA
 cdef int64_t WHAT
 cdef int64_t BEGINS_MESSAGE
 cdef int64_t ENDS_MESSAGE
@@ -41,9 +36,9 @@ cdef int64_t HAS_IETH
 cdef int64_t HAS_IMMDT
 cdef int64_t HAS_RETH
 cdef int64_t IS_ACK
+cdef int64_t IS_DATA
 cdef int64_t IS_OF
-cdef int64_t READ_BEGINS
-cdef int64_t READ_GOES_ON
+cdef int64_t IS_READ
 cdef int64_t _SAYS_ACK
 cdef int64_t NONE
 cdef int64_t ECN_CE
@@ -60,6 +55,7 @@ cdef class CleanLane:
     cdef public bint reports
     cdef public bint shows
     cdef public TransferRows rows
+    cdef public LeavingRows _leaving
     cdef public list _sides
     cdef public list _touched
     cdef public Rows _batch
@@ -71,10 +67,10 @@ cdef class CleanLane:
     @cython.locals(i=Py_ssize_t, side=CleanSide, other=CleanSide, what=int64_t)
     cpdef Py_ssize_t takes(self, Rows r, Py_ssize_t start, Py_ssize_t end)
 
-    @cython.locals(progress=Progress, rows=TransferRows, payload=int64_t, p=int64_t, at=int64_t, announced=int64_t)
+    @cython.locals(progress=Progress, rows=TransferRows, payload=int64_t, p=int64_t, at=int64_t, announced=int64_t, psns=int64_t)
     cdef bint _request(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
 
-    @cython.locals(rows=TransferRows, at=int64_t)
+    @cython.locals(at=int64_t)
     cdef int64_t _open(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
 
     cdef _append(self, CleanSide side, int64_t at)
@@ -82,18 +78,28 @@ cdef class CleanLane:
     @cython.locals(rows=TransferRows)
     cdef _close(self, CleanSide side, int64_t at, Rows r, Py_ssize_t i, int64_t what)
 
+    cdef _measure(self, CleanSide side, Rows r, Py_ssize_t i)
+
     @cython.locals(is_made=int64_t, transfer=Transfer)
     cdef _report(self, CleanSide side, int64_t at)
 
-    @cython.locals(
-        requests=Requests, rows=TransferRows, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t, at=int64_t
-    )
+    @cython.locals(requests=Requests, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t)
     cdef bint _ack(self, CleanSide side, Rows r, Py_ssize_t i)
+
+    @cython.locals(
+        requests=Requests, rows=TransferRows, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t, at=int64_t,
+        ends=bint
+    )
+    cdef bint _data(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
+
+    cdef _complete(self, CleanSide side, int64_t at, int64_t time_ns, int64_t frame)
+
+    @cython.locals(requests=Requests, rows=TransferRows, progress=Progress, at=int64_t)
+    cdef _cover(self, CleanSide side, int64_t p, int64_t time_ns, int64_t frame)
 
     cpdef send_on(self, int64_t flow, CleanSide side)
     cpdef forget_flows(self)
     cpdef bint knows(self, int64_t opcode)
-    cpdef bint is_read_on(self, int64_t opcode)
 
     @cython.locals(ledger=Ledger, outcomes=Outcomes, building=Transfer, at=int64_t, troubles=Troubles)
     cpdef enter(self, CleanSide side, Requests requests, bint known)
@@ -114,15 +120,3 @@ cdef class CleanLane:
 
     @cython.locals(side=CleanSide, seen=CleanSide)
     cpdef over(self)
-
-    @cython.locals(requests=Requests, what=int64_t, transfer=Transfer)
-    cdef int64_t _make(self, CleanSide side, int64_t at, list unmade)
-
-    @cython.locals(requests=Requests, objects=Py_ssize_t, at=int64_t, _=int64_t, window=list, settled=list)
-    cdef bint _drop_oldest(self, CleanSide side)
-
-    @cython.locals(
-        rows=TransferRows, status=str, what=int64_t, duration_ns=int64_t, several=bint,
-        transfer=Transfer
-    )
-    cdef int64_t _settle(self, CleanSide side, int64_t at)

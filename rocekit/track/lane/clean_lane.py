@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The clean lane: requests in order and the ACKs to them, as numbers, without an object for each transfer.
+"""The clean lane: requests in order and their responses, as numbers, without an object for each transfer.
 
 What is in order (IBA Vol. 1, 9.7.2 and 9.7.5) stands here, from the top to the bottom:
 
 * ``CleanLane.takes``: which packets of which directions it takes;
-* ``_request``: the next PSN, with which a SEND or WRITE begins, goes on or ends;
+* ``_request``: the next PSN, with which a SEND or WRITE begins, goes on or ends, or a READ is asked for;
 * ``_ack``: an ACK of what was sent, which completes the messages that it covers;
-* ``CleanSide.reads_on``: a response in the middle of a READ, which itself is an object;
+* ``_data``: the next response of the oldest READ, which acknowledges what was sent before it, too;
 * ``enter`` and ``leave``: when a direction is clean, and how it is handed to the state machine.
 
 All else goes to ``requests``; with ``Tracker(clean_lane=False)`` all packets do, with the same result.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
+from rocekit.track.lane.leaving_rows import LeavingRows
 from rocekit.track.lane.opcode_meanings import (
     BEGINS_MESSAGE,
     ENDS_MESSAGE,
@@ -25,38 +26,32 @@ from rocekit.track.lane.opcode_meanings import (
     HAS_IMMDT,
     HAS_RETH,
     IS_ACK,
+    IS_DATA,
     IS_OF,
-    READ_BEGINS,
-    READ_GOES_ON,
+    IS_READ,
     meaning,
 )
 from rocekit.track.lane.row_layout import (
-    ACK_FRAME,
-    ACK_NS,
     ANNOUNCED,
     BYTES,
-    FIRST_FRAME,
-    FIRST_NS,
+    EXTRA,
     FIRST_PSN,
     HAS_IMMEDIATE,
     HAS_INVALIDATE,
-    ID,
+    IS_A_READ,
     IS_ACKED,
     IS_ENDED,
     IS_MADE,
-    KEY,
     LAST_FRAME,
     LAST_NS,
     NEXT,
     OPCODE_MASK,
     PACKETS,
-    VA,
     WHAT,
 )  # fmt: skip
 from rocekit.track.lane.transfer_rows import TransferRows, table
 from rocekit.track.ledger import WINDOW
 from rocekit.track.progress import RESYNC
-from rocekit.track.transfers import ACKED, SENT
 from rocekit.wire import SYNDROME_KIND
 from rocekit.wire.network import ECN_CE
 from rocekit.wire.psn import HALF, MASK
@@ -87,6 +82,7 @@ class CleanLane:
         self._sink = sink
         self.wanted, self.reports, self.shows = wanted, reports, shows
         self.rows = TransferRows()
+        self._leaving = LeavingRows(self.rows, sink)
         self._sides: list[CleanSide | None] = []  # by the number of the flow that the side sends
         self._touched: list[CleanSide] = []
         self._batch: Rows | None = None
@@ -115,9 +111,9 @@ class CleanLane:
                 other = side.other
                 if other is None or not other.on or not self._ack(other, r, i):
                     break
-            elif what == READ_GOES_ON:
+            elif what & IS_OF == IS_DATA:
                 other = side.other
-                if other is None or other.reading is None or not other.reads_on(r, i):
+                if other is None or not other.on or not self._data(other, r, i, what):
                     break
             elif what == 0 or not side.on or not self._request(side, r, i, what):
                 break
@@ -133,11 +129,15 @@ class CleanLane:
     def _request(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
         """Take a request that has the next PSN, and is the next packet of its message."""
         progress, rows, payload = side.requests.progress, self.rows, r.payload_length[i]
-        p, at = progress.expected, side.building
+        p, at, psns = progress.expected, side.building, 1
         if r.psn[i] != p & MASK or (payload != side.mtu and not what & ENDS_MESSAGE):
             return False
         if what & BEGINS_MESSAGE:
-            if at >= 0 or (side.count + side.before >= 2 * WINDOW and not self._drop_oldest(side)):
+            if what & IS_OF == IS_READ:
+                psns = side.connection.psns_of_read(r.dma_length[i]) if side.reliable else 0
+            if at >= 0 or not 0 < psns <= HALF:
+                return False
+            if side.count + side.before >= 2 * WINDOW and not self._leaving.drop_oldest(side):
                 return False
             at = self._open(side, r, i, what)
         else:
@@ -151,30 +151,24 @@ class CleanLane:
             rows.words[at + PACKETS] += 1
             rows.words[at + BYTES] += payload
             rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = r.time_ns[i], r.frame[i]
+        if what & IS_OF == IS_READ:
+            rows.words[at + WHAT] |= IS_A_READ
+            rows.words[at + PACKETS], rows.words[at + EXTRA] = psns, p
+            side.reading = at if side.reading < 0 else side.reading
         if what & ENDS_MESSAGE:
             side.building = NONE
             self._close(side, at, r, i, what)
         else:
             side.building = at
-        progress.expected = progress.high = p + 1
+        progress.expected = progress.high = p + psns
         side.requests.recent.sent(r, i, p)
         return True
 
     def _open(self, side: CleanSide, r: Rows, i: int, what: int) -> int:
         """A message begins: give its row."""
-        rows = self.rows
-        at = rows.new()
-        rows.words[at + NEXT], rows.words[at + ID] = NONE, self._sink.counted()
-        rows.words[at + FIRST_PSN], rows.words[at + PACKETS] = side.requests.progress.expected, 1
-        rows.words[at + FIRST_NS] = rows.words[at + LAST_NS] = r.time_ns[i]
-        rows.words[at + FIRST_FRAME] = rows.words[at + LAST_FRAME] = r.frame[i]
-        rows.words[at + BYTES], rows.words[at + WHAT] = r.payload_length[i], r.opcode[i]
-        rows.words[at + VA], rows.words[at + KEY], rows.words[at + ANNOUNCED] = 0, -1, -1
-        if what & HAS_RETH:
-            if r.rkey[i] >= 0:
-                rows.words[at + VA], rows.words[at + KEY] = r.remote_va[i], r.rkey[i]
-            if r.dma_length[i] >= 0:
-                rows.words[at + ANNOUNCED] = r.dma_length[i]
+        at = self.rows.begin(
+            self._sink.counted(), side.requests.progress.expected, r, i, what & HAS_RETH != 0
+        )
         self._append(side, at)
         side.transfers += 1
         return at
@@ -195,16 +189,20 @@ class CleanLane:
         rows.words[at + WHAT] |= IS_ENDED
         if rows.words[at + ANNOUNCED] >= 0:
             rows.words[at + BYTES] = rows.words[at + ANNOUNCED]
-        if r.payload_length[i] > side.largest:
-            side.largest = r.payload_length[i]
-            if side.largest > side.connection.largest_payload:
-                side.connection.largest_payload = side.largest
+        self._measure(side, r, i)
         if what & HAS_IMMDT:
             rows.note_extra(at, HAS_IMMEDIATE, r.immediate[i])
         elif what & HAS_IETH:
             rows.note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
         if self.reports and not side.reliable:
             self._report(side, at)
+
+    def _measure(self, side: CleanSide, r: Rows, i: int) -> None:
+        """The packet at row ``i`` is the last of its message, or of a READ's responses."""
+        if r.payload_length[i] > side.largest:
+            side.largest = r.payload_length[i]
+            if side.largest > side.connection.largest_payload:
+                side.connection.largest_payload = side.largest
 
     def _report(self, side: CleanSide, at: int) -> None:
         """A transfer has ended, and somebody is to hear of it; who keeps transfers keeps this one."""
@@ -220,28 +218,73 @@ class CleanLane:
         """Take an ACK of requests that the side has sent."""
         if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _SAYS_ACK:
             return False
-        requests, rows = side.requests, self.rows
+        requests = side.requests
         progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
         p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
         if not progress.expected - RESYNC <= p < progress.expected:
             return False
+        if side.reading >= 0 and p >= self.rows.words[side.reading + FIRST_PSN]:
+            return False  # it skips the responses of a READ
         requests.recent.answered(p, time_ns)
         requests.responses.note_ack(p, r.msn[i], r.ip_id[i], frame)
         requests.recent.covered(p + 1, time_ns, r.msn[i])
+        self._cover(side, p, time_ns, frame)
+        return True
+
+    def _data(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
+        """Take the next response of the READ whose responses the side waits for."""
+        requests, rows, at = side.requests, self.rows, side.reading
+        progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
+        p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
+        if not side.counts_acks or requests.responses.again is not None:
+            return False
+        if not progress.expected - RESYNC <= p < progress.expected:
+            return False
+        if r.payload_length[i] != side.mtu and not what & ENDS_MESSAGE:
+            return False
+        if at < 0 or p < rows.words[at + FIRST_PSN]:
+            return side.reads_on(r, i, p)
+        ends = p == rows.last_psn(at)
+        if p != rows.words[at + EXTRA] or (what & ENDS_MESSAGE != 0) != ends:
+            return False
+        requests.recent.covered(p, time_ns, -1)  # it has no MSN
+        if p == rows.words[at + FIRST_PSN]:
+            self._cover(side, p - 1, time_ns, frame)
+        requests.recent.answered(p, time_ns)
+        requests.recent.responded(p, r.ip_id[i])
+        if time_ns >= rows.words[at + LAST_NS]:
+            rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = time_ns, frame
+        rows.words[at + EXTRA] = p + 1
+        if ends:
+            self._measure(side, r, i)
+            self._complete(side, at, time_ns, frame)
+            self._cover(side, p, time_ns, frame)
+            while at >= 0 and rows.words[at + WHAT] & (IS_A_READ | IS_ACKED) != IS_A_READ:
+                at = rows.words[at + NEXT]
+            side.reading = at
+        return True
+
+    def _complete(self, side: CleanSide, at: int, time_ns: int, frame: int) -> None:
+        """A response completes a transfer."""
+        self.rows.complete(at, time_ns, frame)
+        if self.reports:
+            self._report(side, at)
+
+    def _cover(self, side: CleanSide, p: int, time_ns: int, frame: int) -> None:
+        """A response acknowledges all requests up to PSN ``p``."""
+        requests, rows = side.requests, self.rows
+        progress = requests.progress
         if p < progress.acked:
-            return True
+            return
         progress.acked, progress.acked_ns, progress.acked_frame = p + 1, time_ns, frame
         if side.objects_open:
             requests.outcomes.settle()
             side.objects_open = requests.outcomes.is_open()
         at = NONE if side.objects_open else side.open
         while at >= 0 and rows.words[at + WHAT] & IS_ENDED and rows.last_psn(at) <= p:
-            rows.words[at + WHAT] |= IS_ACKED
-            rows.words[at + ACK_NS], rows.words[at + ACK_FRAME] = time_ns, frame
-            if self.reports:
-                self._report(side, at)
+            if not rows.words[at + WHAT] & IS_ACKED:
+                self._complete(side, at, time_ns, frame)
             at = side.open = rows.words[at + NEXT]
-        return True
 
     # ------------------------------------------------------------------ in and out
 
@@ -260,10 +303,6 @@ class CleanLane:
     def knows(self, opcode: int) -> bool:
         """Whether such packets can be in order here; what follows others is often like them."""
         return self._meanings[opcode] & IS_OF != 0
-
-    def is_read_on(self, opcode: int) -> bool:
-        """Whether more responses of the same READ follow such a packet."""
-        return self._meanings[opcode] & (READ_BEGINS | READ_GOES_ON) != 0
 
     def enter(self, side: CleanSide, requests: Requests, known: bool) -> None:
         """The state machine has taken a packet of a connection: what follows may be in order.
@@ -286,7 +325,7 @@ class CleanLane:
             self.rows.fill(at, building, BEGINS[building.operation])
             self._append(side, at)
         side.on = requests.in_lane = True
-        side.requests, requests.clean, side.reading = requests, side, None
+        side.requests, requests.clean = requests, side
         side.before, side.objects_open = len(ledger.window), outcomes.is_open()
         side.largest = side.connection.largest_payload
         troubles = ledger.troubles
@@ -303,7 +342,7 @@ class CleanLane:
         unmade: list[Transfer] = []
         at = side.first
         while at >= 0:
-            at = self._make(side, at, unmade)
+            at = self._leaving.make(side, at, unmade)
         self._clear(side)
         return unmade
 
@@ -316,16 +355,16 @@ class CleanLane:
         unmade: list[Transfer] = []
         while at >= 0:
             at = (
-                self._settle(side, at)
+                self._leaving.settle(side, at)
                 if forgets and self.rows.is_over(at, side.reliable)
-                else self._make(side, at, unmade)
+                else self._leaving.make(side, at, unmade)
             )
         self._clear(side)
         for transfer in unmade:
             self._sink.made(transfer)
 
     def _clear(self, side: CleanSide) -> None:
-        side.first = side.last = side.open = side.building = NONE
+        side.first = side.last = side.open = side.building = side.reading = NONE
         side.count = 0
         side.on = side.requests.in_lane = False
 
@@ -355,57 +394,3 @@ class CleanLane:
                         self.leave(seen)
         self._touched.clear()
         self._batch = None
-
-    def _make(self, side: CleanSide, at: int, unmade: list[Transfer]) -> int:
-        """Make an object of a side's oldest row, for the state machine; gives the next row.
-
-        Args:
-            unmade: gets the object if nobody has heard of it.
-        """
-        requests, what = side.requests, self.rows.words[at + WHAT]
-        transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
-        if not what & IS_MADE:
-            unmade.append(transfer)
-        requests.ledger.window.append(transfer)
-        if side.reliable and not what & IS_ACKED:
-            requests.outcomes.unacked.append(transfer)
-        if at == side.building:
-            requests.ledger.building = transfer
-        return self.rows.free(at)
-
-    def _drop_oldest(self, side: CleanSide) -> bool:
-        """Let go of a side's oldest transfers, as the ledger does; False: the state machine has to do it."""
-        requests = side.requests
-        if side.reliable and not requests.recent.last_rx_ns and self._sink.forgets():
-            return False  # a capture of one direction: there they are given up
-        objects = min(WINDOW, side.before)
-        at = side.first
-        for _ in range(WINDOW - objects):
-            if not self.rows.is_over(at, side.reliable):
-                return False
-            at = self.rows.words[at + NEXT]
-        if objects:
-            window = requests.ledger.window
-            settled = window[:objects]
-            del window[:objects]
-            side.before -= objects
-            self._sink.settled(settled)
-        while side.first != at:
-            side.first = self._settle(side, side.first)
-            side.count -= 1
-        if at < 0:
-            side.last = NONE
-        return True
-
-    def _settle(self, side: CleanSide, at: int) -> int:
-        """A transfer is over, and nothing changes it any more; gives the next row."""
-        rows, status = self.rows, ACKED if side.reliable else SENT
-        what, several, duration_ns = rows.words[at + WHAT], rows.words[at + PACKETS] > 1, rows.duration_ns(at)
-        if what & IS_MADE or not self._sink.leaves_out(
-            side.connection, side.number, several, status, rows.words[at + BYTES], duration_ns
-        ):
-            transfer = rows.object_of(at, side.connection, side.number, side.reliable)
-            if not what & IS_MADE:
-                self._sink.made(transfer)
-            self._sink.settled([transfer])
-        return self.rows.free(at)

@@ -10,12 +10,9 @@ from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
-from rocekit.track.responses cimport Responses
 from rocekit.track.transfers cimport Transfer
 
-cdef int64_t RESYNC
-cdef int64_t HALF
-cdef int64_t MASK
+cdef str UNACKNOWLEDGED
 
 
 @cython.final
@@ -31,11 +28,11 @@ cdef class CleanSide:
     cdef public int64_t last
     cdef public int64_t open
     cdef public int64_t building
+    cdef public int64_t reading
     cdef public int64_t count
     cdef public int64_t before
     cdef public bint objects_open
     cdef public bint counts_acks
-    cdef public Transfer reading
     cdef public int64_t mtu
     cdef public int64_t largest
     cdef public int64_t packets
@@ -44,12 +41,8 @@ cdef class CleanSide:
 
     cpdef leave(self)
 
-    @cython.locals(transfer=Transfer, requests=Requests, p=int64_t, time_ns=int64_t)
-    cpdef bint reads_on(self, Rows r, Py_ssize_t i)
-
-
-@cython.locals(progress=Progress, ledger=Ledger, responses=Responses, troubles=Troubles, transfer=Transfer, p=int64_t)
-cpdef Transfer under_way(Requests requests, int64_t psn)
+    @cython.locals(requests=Requests, transfer=Transfer)
+    cpdef bint reads_on(self, Rows r, Py_ssize_t i, int64_t p)
 
 
 @cython.locals(progress=Progress, ledger=Ledger, outcomes=Outcomes, troubles=Troubles, building=Transfer, window=list,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.track.lane.transfer_rows import is_plain
-from rocekit.track.progress import RESYNC
-from rocekit.wire.psn import HALF, MASK
+from rocekit.track.transfers import UNACKNOWLEDGED
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -36,7 +35,7 @@ class CleanSide:
         count: how many rows it has; before: how many transfers of the ledger's window are older.
         objects_open: whether some of those older ones are not acknowledged.
         counts_acks: whether ACKs are taken: the first one after a go-back says more.
-        reading: the READ whose next response comes next, if all is in order; it is an object.
+        reading: the row of the oldest READ that waits for responses; −1: there is none.
         mtu: of its connection; −1: unknown. largest: the largest payload that ended a message.
         packets, transfers: what is not counted at the connection yet; at: the last such packet's row.
     """
@@ -49,11 +48,10 @@ class CleanSide:
         self.requests: Any = None
         self.on = False
         self.other: CleanSide | None = None
-        self.first = self.last = self.open = self.building = NONE
+        self.first = self.last = self.open = self.building = self.reading = NONE
         self.count = self.before = 0
         self.objects_open = False
         self.counts_acks = False
-        self.reading: Transfer | None = None
         self.mtu = NONE
         self.largest = 0
         self.packets = self.transfers = self.at = 0
@@ -62,37 +60,17 @@ class CleanSide:
         """What comes next is not in order: the state machine gets all that there is."""
         self.lane.leave(self)
 
-    def reads_on(self, r: Rows, i: int) -> bool:
-        """Take a response in the middle of ``reading``, with the next PSN: it changes this much only."""
-        transfer, requests = self.reading, self.requests
-        if transfer is None:
+    def reads_on(self, r: Rows, i: int, p: int) -> bool:
+        """Take the next response of a READ that is an object, older than all rows."""
+        requests = self.requests
+        transfer: Transfer | None = requests.ledger.find(p)
+        if transfer is None or transfer.operation != "READ" or not transfer.started:
             return False
-        p, time_ns = transfer.response_next, r.time_ns[i]
-        if r.psn[i] != p & MASK or r.payload_length[i] != self.mtu or p >= transfer.last_psn:
+        if transfer.response_next != p or transfer.status != UNACKNOWLEDGED:
             return False
-        if requests.progress.high - p > RESYNC:
-            return False
-        requests.recent.covered(p, time_ns, -1)  # it has no MSN
-        requests.recent.answered(p, time_ns)
-        requests.recent.responded(p, r.ip_id[i])
-        requests.ledger.extend(transfer, time_ns, r.frame[i])
-        transfer.response_next = p + 1
+        requests.responses.take(r, i, p, "READ_RESPONSE")
+        self.objects_open = requests.outcomes.is_open()
         return True
-
-
-def under_way(requests: Requests, psn: int) -> Transfer | None:
-    """The READ that a response with this PSN, taken just now, goes on with; None: not all is in order."""
-    progress, ledger, responses = requests.progress, requests.ledger, requests.responses
-    troubles = ledger.troubles
-    if not progress.started or ledger.open_read is not None or responses.again is not None:
-        return None
-    if troubles is not None and troubles.repeats.unanswered is not None:
-        return None
-    p = progress.expected + ((psn - progress.expected + HALF) & MASK) - HALF
-    transfer = ledger.find(p)
-    if transfer is None or transfer.operation != "READ" or not transfer.started:
-        return None
-    return transfer if transfer.response_next == p + 1 <= transfer.last_psn else None
 
 
 def is_clean(requests: Requests) -> bool:

@@ -8,17 +8,15 @@ from rocekit import wire
 from rocekit.wire import ENDS, OPERATION, STARTS
 from rocekit.wire.packet_kinds import KINDS, REQUEST
 
-#: The operation, in the bits of IS_OF.
-IS_SEND, IS_WRITE, IS_ACK = 1, 2, 3
-IS_OF: Final = 3
-BEGINS_MESSAGE: Final = 1 << 2
-ENDS_MESSAGE: Final = 1 << 3
-HAS_RETH: Final = 1 << 4
-HAS_IMMDT: Final = 1 << 5
-HAS_IETH: Final = 1 << 6
-#: The first READ response of several, which is followed by such in the middle, which the lane takes.
-READ_BEGINS: Final = 1 << 7
-READ_GOES_ON: Final = 1 << 8
+#: The operation, in the bits of IS_OF; IS_DATA is a READ response.
+IS_SEND, IS_WRITE, IS_READ, IS_ACK, IS_DATA = 1, 2, 3, 4, 5
+IS_OF: Final = 7
+BEGINS_MESSAGE: Final = 1 << 3
+ENDS_MESSAGE: Final = 1 << 4
+HAS_RETH: Final = 1 << 5
+HAS_IMMDT: Final = 1 << 6
+HAS_IETH: Final = 1 << 7
+_OF: Final = {"SEND": IS_SEND, "WRITE": IS_WRITE, "READ": IS_READ, "READ_RESPONSE": IS_DATA}
 
 
 def meaning(value: int) -> int:
@@ -28,13 +26,11 @@ def meaning(value: int) -> int:
         return 0
     if operation == "ACK":
         return IS_ACK
-    if operation == "READ_RESPONSE" and not ENDS[value]:
-        return READ_BEGINS if STARTS[value] else READ_GOES_ON
-    if KINDS[value] != REQUEST or operation not in ("SEND", "WRITE"):
+    if operation not in _OF or (KINDS[value] != REQUEST and operation != "READ_RESPONSE"):
         return 0
     headers = opcode.headers
     return (
-        (IS_SEND if operation == "SEND" else IS_WRITE)
+        _OF[operation]
         + BEGINS_MESSAGE * STARTS[value]
         + ENDS_MESSAGE * ENDS[value]
         + HAS_RETH * (wire.RETH in headers)

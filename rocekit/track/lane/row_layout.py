@@ -8,10 +8,12 @@ from typing import Final
 NEXT, ID, FIRST_PSN, PACKETS, FIRST_NS, FIRST_FRAME, LAST_NS, LAST_FRAME = range(8)
 BYTES, WHAT, VA, KEY, ANNOUNCED, ACK_NS, ACK_FRAME, EXTRA = range(8, 16)
 WIDTH: Final = 16
-# In WHAT, above the opcode of the first packet. EXTRA is the immediate, or the key to invalidate.
+# In WHAT, above the opcode of the first packet. EXTRA is the immediate, or the key to invalidate; of a READ,
+# the PSN of its next response.
 OPCODE_MASK: Final = 0xFF
 IS_ENDED: Final = 1 << 8
 IS_ACKED: Final = 1 << 9
 HAS_IMMEDIATE: Final = 1 << 10
 HAS_INVALIDATE: Final = 1 << 11
 IS_MADE: Final = 1 << 12  # somebody has its object
+IS_A_READ: Final = 1 << 13

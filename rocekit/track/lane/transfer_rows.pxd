@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.packets.rows cimport Rows
 from rocekit.track.transfers cimport Transfer, begun
 
 cdef int64_t NEXT
@@ -23,6 +24,7 @@ cdef int64_t EXTRA
 cdef int64_t WIDTH
 cdef int64_t OPCODE_MASK
 cdef int64_t IS_ENDED
+cdef int64_t IS_A_READ
 cdef int64_t IS_ACKED
 cdef int64_t HAS_IMMEDIATE
 cdef int64_t HAS_INVALIDATE
@@ -38,6 +40,11 @@ cdef class TransferRows:
 
     @cython.locals(at=int64_t)
     cpdef int64_t new(self)
+
+    @cython.locals(at=int64_t, w=int64_t[::1])
+    cpdef int64_t begin(self, int64_t id, int64_t psn, Rows r, Py_ssize_t i, bint with_reth)
+
+    cpdef complete(self, int64_t at, int64_t time_ns, int64_t frame)
 
     @cython.locals(following=int64_t)
     cpdef int64_t free(self, int64_t at)

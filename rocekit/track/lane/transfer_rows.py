@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """Transfers to which nothing has happened, as rows of one table of numbers (see ``clean_lane``).
 
-A row is a message whose packets came in order, one after the other. The rows of one side are chained, and
-become ``Transfer`` objects when somebody asks for them.
+A row is a message whose packets came in order, one after the other, or a READ whose responses do. The rows
+of one side are chained, and become ``Transfer`` objects when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rocekit.track.lane.row_layout import (
     HAS_IMMEDIATE,
     HAS_INVALIDATE,
     ID,
+    IS_A_READ,
     IS_ACKED,
     IS_ENDED,
     IS_MADE,
@@ -41,6 +42,7 @@ from rocekit.track.transfers import ACKED, NOTHING, SENT, UNACKNOWLEDGED, Transf
 from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
 
 _FEW: Final = 256
@@ -78,6 +80,27 @@ class TransferRows:
         at = self._end
         self._end += WIDTH
         return at
+
+    def begin(self, id: int, psn: int, r: Rows, i: int, with_reth: bool) -> int:
+        """A row of a transfer whose first packet is at row ``i`` of a batch."""
+        at = self.new()
+        w = self.words
+        w[at + NEXT], w[at + ID], w[at + FIRST_PSN], w[at + PACKETS] = -1, id, psn, 1
+        w[at + FIRST_NS] = w[at + LAST_NS] = r.time_ns[i]
+        w[at + FIRST_FRAME] = w[at + LAST_FRAME] = r.frame[i]
+        w[at + BYTES], w[at + WHAT] = r.payload_length[i], r.opcode[i]
+        w[at + VA], w[at + KEY], w[at + ANNOUNCED] = 0, -1, -1
+        if with_reth:
+            if r.rkey[i] >= 0:
+                w[at + VA], w[at + KEY] = r.remote_va[i], r.rkey[i]
+            if r.dma_length[i] >= 0:
+                w[at + ANNOUNCED] = r.dma_length[i]
+        return at
+
+    def complete(self, at: int, time_ns: int, frame: int) -> None:
+        """A response completes the transfer."""
+        self.words[at + WHAT] |= IS_ACKED
+        self.words[at + ACK_NS], self.words[at + ACK_FRAME] = time_ns, frame
 
     def free(self, at: int) -> int:
         """A row is not used any more; gives the one that followed it."""
@@ -143,6 +166,8 @@ class TransferRows:
         transfer.last_psn, transfer.packets = self.last_psn(at), w[at + PACKETS]
         transfer.last_ns = transfer.request_end_ns = w[at + LAST_NS]
         transfer.last_frame, transfer.bytes = w[at + LAST_FRAME], w[at + BYTES]
+        if what & IS_A_READ:  # one packet asks for all
+            transfer.request_end_ns, transfer.response_next = w[at + FIRST_NS], w[at + EXTRA]
         if what & IS_ENDED:
             transfer.ended = True
             extra = w[at + EXTRA]

@@ -33,7 +33,7 @@ def rest(tracker: Tracker, before_ns: int) -> None:
         if clean is None or of is None:
             continue
         if isinstance(tracker._sides[2 * of.id + flow.side], PackedSide):
-            clean.requests = clean.reading = None
+            clean.requests = None
         if _rests(tracker, of):
             flow.clean = None
             tracker._lane.send_on(flow.number, None)

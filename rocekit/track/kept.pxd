@@ -12,6 +12,9 @@ cdef str SENT
 cdef str UNACKNOWLEDGED
 
 
+cpdef bint is_over(Transfer transfer)
+
+
 @cython.final
 cdef class Kept:
     cdef public dict _left_out

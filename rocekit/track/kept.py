@@ -127,7 +127,7 @@ class Kept:
             transfer.place = -1
             self._drop(transfer)
         waiting = [t for t, _ in self._under_way] + dropped
-        self._under_way = [(t, t.bytes) for t in waiting if not _is_over(t)][-MOST_UNDER_WAY:]
+        self._under_way = [(t, t.bytes) for t in waiting if not is_over(t)][-MOST_UNDER_WAY:]
         self._kept.clear()
         self._standing.clear()
         self._slow.clear()
@@ -158,7 +158,7 @@ class Kept:
         return sorted((*self._kept, *plain.values()), key=_ID)
 
 
-def _is_over(transfer: Transfer) -> bool:
+def is_over(transfer: Transfer) -> bool:
     """Whether no packet will add bytes to a message."""
     return transfer.ended or transfer.status == INCOMPLETE
 

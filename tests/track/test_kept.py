@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from struct import unpack_from
 
 import pytest
-from capture_bytes import Frame, pcap
+from capture_bytes import pcap
+from talk import Talk
 
 from rocekit import Analysis, analyze
 from rocekit.capture import open_capture
@@ -18,8 +20,8 @@ from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.ledger import WINDOW
 from rocekit.track.outcomes import OUTSTANDING
+from rocekit.track.rest.resting import rest
 from rocekit.track.tracker import Tracker
-from rocekit.wire.build import build_frame
 
 
 def _same(path: Path) -> tuple[Analysis, Analysis]:
@@ -78,25 +80,30 @@ def test_forgetting_in_the_middle_of_messages_loses_no_bytes(tmp_path: Path, see
     assert sizes(forgets=True) == sizes(forgets=False)
 
 
-def test_bytes_are_counted_up_to_each_time_that_all_is_forgotten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rests", [False, True], ids=["awake", "at rest meanwhile"])
+def test_bytes_are_counted_up_to_each_time_that_all_is_forgotten(rests: bool) -> None:
     """Responses of a READ whose request and end are not in the capture."""
-    first = ["RC_RDMA_READ_RESPONSE_FIRST"] + ["RC_RDMA_READ_RESPONSE_MIDDLE"] * 29
-    frames = [
-        build_frame(opcode, src="10.0.0.2", dst="10.0.0.1", dest_qpn=5, psn=psn, payload=bytes(1024))
-        for psn, opcode in enumerate(first)
-    ]
-    path = tmp_path / "x.pcap"
-    path.write_bytes(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))
-    decoder, tracker, seen = Decoder(), Tracker(plain=0), 0
-    with open_capture(path, batch_frames=3) as capture:
-        for batch in capture:
+    said = Talk()
+    for n in range(20):
+        said.send(n)
+        said.packet("RC_ACKNOWLEDGE", n, by="b", syndrome=0x1F, msn=n + 1)
+    asked = len(said.frames)
+    for n in range(30):
+        opcode = "RC_RDMA_READ_RESPONSE_MIDDLE" if n else "RC_RDMA_READ_RESPONSE_FIRST"
+        said.packet(opcode, 20 + n, by="b", payload=bytes(1024))
+    decoder, tracker, before = Decoder(), Tracker(plain=0), -1
+    with open_capture(io.BytesIO(pcap(said.frames)), batch_frames=4) as capture:
+        for seen, batch in enumerate(capture, 1):
             tracker.feed(decoder.decode(batch))
             tracker.forget()
-            seen += len(batch)
-            if tracker.connections:
-                assert tracker.connections[0].bytes == 1024 * seen
+            if rests:
+                rest(tracker, 1 << 62)
+            if 4 * seen == asked:
+                before = tracker.connections[0].bytes
+            elif before >= 0:
+                assert tracker.connections[0].bytes == before + 1024 * min(30, 4 * seen - asked)
     tracker.finish()
-    assert tracker.connections[0].bytes == 1024 * 30
+    assert tracker.connections[0].bytes == before + 1024 * 30
 
 
 def test_captures_of_others_are_summed_up_alike(others: Path) -> None:

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.track.assembly cimport Assembly
 from rocekit.track.connections cimport Connection
+from rocekit.track.kept cimport is_over
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress

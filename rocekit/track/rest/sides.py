@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.track.kept import is_over
 from rocekit.track.requests import requests_of
 from rocekit.track.rest.numbers import NumberReader, NumberWriter
 from rocekit.track.transfers import (
@@ -137,6 +138,8 @@ def _is_plain(transfer: Transfer, what: int) -> bool:
         return False
     if transfer.status == UNACKNOWLEDGED and not what & _IS_UNACKED:
         return False  # it was given up, and may be one of those that a summary keeps
+    if not is_over(transfer):  # bytes may come to it (a READ without its request), and those are counted anew
+        return False
     own = transfer.particulars
     return own is None or (own.wr is None and own.wc is None and own.recv_wr is None and own.recv_wc is None)
 

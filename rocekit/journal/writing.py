@@ -178,7 +178,7 @@ class JournalWriter:
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write events that are JSON lines already, without line ends."""
-        text = "".join(f"{line}\n" for line in lines)
+        text = "\n".join([*lines, ""])
         with self._lock, self._named():
             self._file.write(text)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
 from rocekit.machine.processors import SpareProcessors
@@ -15,17 +14,27 @@ from rocekit.record import ring as record_ring
 from rocekit.record.gids import GidTables
 from rocekit.record.lines.journal_lines import JournalLines
 from rocekit.record.lines.native import native
-from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.process import Process, going_on
-from rocekit.record.recording import Recording
-from rocekit.record.ring import LossCounts, RingFile, records
+from rocekit.record.ring import LossCounts, RingFile, record_of
 from rocekit.record.start import changed_ns
 from rocekit.record.told import TELLING, told_in
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, Final, TypeAlias
+
     from rocekit.journal import JournalWriter
     from rocekit.journal.redaction import Redaction
     from rocekit.journal.rotating import RotatingJournal
+    from rocekit.record.lines.selection import RecordFilter
+    from rocekit.record.recording import Recording
+
+    _Chunk: TypeAlias = tuple[RingFile, JournalLines, int, memoryview]
+    """Slots of a process's ring."""
+    _Taken: TypeAlias = tuple[int, deque[_Chunk]]
+    """Chunks taken together, and the time (monotonic) up to which all records are known with them."""
 
 HOLD_NS: Final = 200_000_000
 """How long records wait for earlier ones: a thread may sleep between taking the time and writing."""
@@ -55,14 +64,11 @@ _GIDS_S: Final = 30.0
 _SLICE_S: Final = 0.2
 """How long finishing goes on without looking for a signal."""
 _LOOKS: Final = 16
-"""After how many lines it is looked whether time is over."""
+"""After how many lines it is looked whether time is over; those that are made in C are made many at once."""
+_MANY: Final = 256
 _ALL: Final = 1 << 63
 _PART: Final = 256 * record_ring.SLOT
 """Bytes that are unpacked at a time."""
-_Chunk: TypeAlias = "tuple[RingFile, JournalLines, int, memoryview]"
-"""Slots of a process's ring."""
-_Taken: TypeAlias = "tuple[int, deque[_Chunk]]"
-"""Chunks taken together, and the time (monotonic) up to which all records are known with them."""
 _COMMON: Final = (record_ring.SEND, record_ring.RECV, record_ring.WC)
 """Kinds of which lines are made in C."""
 _run: Final = getattr(native(), "run", None)
@@ -76,7 +82,7 @@ class Rings:
         folders: where processes make their files.
         writer: the journal.
         redaction: replaces keys and addresses.
-        choice: which work requests become lines.
+        choice: which work requests become lines; None: all.
 
     Attributes:
         pause_s: how long after a tick the next one is due, in seconds.
@@ -85,21 +91,21 @@ class Rings:
 
     def __init__(
         self,
-        folders: Sequence[Path],
+        folders: Sequence[Path | str],
         writer: JournalWriter | RotatingJournal,
         result: Recording,
         redaction: Redaction | None,
         gids: GidTables | None = None,
-        choice: RecordFilter = ALL,
+        choice: RecordFilter | None = None,
     ) -> None:
-        self._folders = list(folders)
+        self._folders = [os.fspath(folder) for folder in folders]
         self._gids, self._choice = gids or GidTables(), choice
-        self._stuck: dict[Path, int] = {}
+        self._stuck: dict[str, int] = {}
         self._writer = writer
         self._result = result
         self._redaction = redaction
-        self._files: dict[Path, tuple[RingFile, JournalLines]] = {}
-        self._bad: set[Path] = set()
+        self._files: dict[str, tuple[RingFile, JournalLines]] = {}
+        self._bad: set[str] = set()
         self._looked: list[int] = []
         self._taken_ns = self._wrote_ns = time.monotonic_ns()
         self._complete_ns = 0
@@ -176,22 +182,23 @@ class Rings:
     def _look(self) -> bool:
         """Open new files; whether all of them are complete."""
         whole = True
-        for path in [path for folder in self._folders for path in folder.iterdir()]:
+        names = [f"{folder}/{name}" for folder in self._folders for name in os.listdir(folder)]  # noqa: PTH208
+        for path in names:
             if path in self._files or path in self._bad:
                 continue
-            if path.suffix == ".ring":
+            if path.endswith(".ring"):
                 whole = self._open(path) and whole
-            elif path.suffix in TELLING:
+            elif path.endswith(TELLING):
                 self._bad.add(path)
                 self._log_told(path)
         return whole
 
-    def _open(self, path: Path) -> bool:
+    def _open(self, path: str) -> bool:
         try:
             file = RingFile(path)
         except JournalError:
             try:
-                made = path.stat().st_mtime
+                made = os.stat(path).st_mtime  # noqa: PTH116
             except FileNotFoundError:
                 return True  # there was no room for it, and its process has taken it away again
             if time.time() - made > 5:
@@ -210,7 +217,7 @@ class Rings:
             program=file.program,
             forked_from=file.forked_from or None,
             redacted=True if self._redaction else None,
-            filter=str(self._choice) or None,
+            filter=str(self._choice) if self._choice else None,
         )
         return True
 
@@ -227,7 +234,7 @@ class Rings:
         self._result.left_out = sum(lines.left_out_records for _, lines in self._files.values())
         return found
 
-    def _log_told(self, path: Path) -> None:
+    def _log_told(self, path: str) -> None:
         """Report what a process has told apart from its rings."""
         if (told := told_in(path)) is not None:
             pid, what = told
@@ -305,9 +312,18 @@ class Rings:
     def _put_in_order(self, complete_ns: int) -> None:
         """Sort the unpacked records into those that wait; up to this time all are there."""
         self._complete_ns = max(self._complete_ns, complete_ns)
-        self._waiting += self._unpacked
-        self._unpacked.clear()
-        self._waiting.sort()
+        new, waiting = self._unpacked, self._waiting
+        if not new:
+            return
+        new.sort()
+        if waiting and new[0] < waiting[-1]:
+            # Only the last of many that wait are younger than these.
+            at = bisect_left(waiting, new[0])
+            new += waiting[at:]
+            new.sort()
+            del waiting[at:]
+        waiting += new
+        new.clear()
 
     def _make_lines(self, out: list[str], stop: float | None) -> bool:
         """Lines of the records up to the time until which all are known; False if time is over before."""
@@ -321,7 +337,7 @@ class Rings:
                     whole = False
                     break
             if _run is not None:
-                at, *counts = _run(waiting, done, self._complete_ns, _LOOKS, out)
+                at, *counts = _run(waiting, done, self._complete_ns, _MANY, out)
                 if at > done:
                     done = at
                     for kind, count in zip(_COMMON, counts, strict=True):
@@ -347,8 +363,7 @@ class Rings:
 
     def _knows_gids(self, raw: bytes) -> bool:
         """Whether the addresses of a device that was opened are known by now; reading them takes long."""
-        (record,) = records(raw)
-        name = record.payload.split(b"\0", 1)[0].decode(errors="replace")
+        name = record_of(raw).payload.split(b"\0", 1)[0].decode(errors="replace")
         if self._finishing:
             self._gids.ready(name, wait_s=_GIDS_S)
             return True
@@ -357,7 +372,7 @@ class Rings:
     def _lines_of(self, raw: bytes, lines: JournalLines, finished: bool) -> list[str]:
         """A record's lines; none if it is invalid: a program may overwrite it by mistake."""
         try:
-            (record,) = records(raw, finished=finished)
+            record = record_of(raw, finished)
             if record.type == record_ring.QUEUE_LOST and any(raw[:8]):
                 raise ValueError("only the reader makes such a record")
             made = list(lines.of(record))
@@ -461,7 +476,7 @@ class Rings:
         counts: dict[int, LossCounts] = {}
         others: dict[int, int] = {}
         for _mono, _count, raw, lines, _finished in self._waiting:
-            (record,) = records(raw)
+            record = record_of(raw)
             if record.type == record_ring.QUEUE_LOST:
                 out += self._lines_of(raw, lines, True)
                 continue

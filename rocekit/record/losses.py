@@ -7,8 +7,10 @@ how many. ``interposer/record.h`` has the layout.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 ENTRY = struct.Struct("<QQQQ")
 """key, sends, receives, completions."""
@@ -18,7 +20,6 @@ TABLE: Final = ENTRIES * ENTRY.size
 _SRQ: Final = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
 class Loss:
     """Records of a queue that are not in the journal.
 
@@ -26,12 +27,13 @@ class Loss:
         number: of the QP, or of the shared receive queue (``srq``).
     """
 
-    device: int
-    number: int
-    srq: bool
-    sends: int
-    receives: int
-    completions: int
+    __slots__ = ("completions", "device", "number", "receives", "sends", "srq")
+
+    def __init__(
+        self, device: int, number: int, srq: bool, sends: int, receives: int, completions: int
+    ) -> None:
+        self.device, self.number, self.srq = device, number, srq
+        self.sends, self.receives, self.completions = sends, receives, completions
 
     def counts(self) -> dict[str, int]:
         """By kind, without those of which nothing is lost."""

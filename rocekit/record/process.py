@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+import os
 
 from rocekit.record.start import alive, pid_namespace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import TypeAlias
 
-@dataclass(slots=True)
+    Addresses: TypeAlias = tuple[str | None, str | None]
+
+
 class RecordedQp:
     """A QP: the part of its lines that names it, and the attributes that its work requests depend on."""
 
-    prefix: str
-    transport: str
-    signals_all: bool
-    local_ip: str | None = None
-    sq_psn: int | None = None
-    last_post_ns: int = 0
+    __slots__ = ("last_post_ns", "local_ip", "prefix", "signals_all", "sq_psn", "transport")
+
+    def __init__(self, prefix: str, transport: str, signals_all: bool) -> None:
+        self.prefix, self.transport, self.signals_all = prefix, transport, signals_all
+        self.local_ip: str | None = None
+        self.sq_psn: int | None = None
+        self.last_post_ns = 0
 
 
-@dataclass(slots=True)
 class Process:
     """A process, from its records so far.
 
@@ -30,12 +35,14 @@ class Process:
         parent: the process that it was forked from, whose devices and QPs it may use.
     """
 
-    host: str
-    pid: int
-    devices: dict[int, str] = field(default_factory=dict)
-    qps: dict[tuple[int, int], RecordedQp] = field(default_factory=dict)
-    handles: dict[int, tuple[str | None, str | None]] = field(default_factory=dict)
-    parent: Process | None = None
+    __slots__ = ("devices", "handles", "host", "parent", "pid", "qps")
+
+    def __init__(self, host: str, pid: int, devices: dict[int, str] | None = None) -> None:
+        self.host, self.pid = host, pid
+        self.devices: dict[int, str] = devices or {}
+        self.qps: dict[tuple[int, int], RecordedQp] = {}
+        self.handles: dict[int, Addresses] = {}
+        self.parent: Process | None = None
 
     def device(self, number: int) -> str:
         """A device's name, ``?`` if it was opened before the recording."""
@@ -50,7 +57,7 @@ class Process:
             return self.parent.qp(device, number)
         return found
 
-    def addresses(self, handle: int) -> tuple[str | None, str | None]:
+    def addresses(self, handle: int) -> Addresses:
         """The local and the remote address of an address handle."""
         found = self.handles.get(handle)
         if found is None:
@@ -61,16 +68,22 @@ class Process:
 def running_with(variable: str) -> list[int]:
     """Processes that were started with an environment variable (``NAME=VALUE``), where they can be seen."""
     found = []
-    for path in Path("/proc").glob("[0-9]*"):
+    wanted = variable.encode()
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if not name[0].isdigit():
+            continue
         try:
-            if variable.encode() in (path / "environ").read_bytes().split(b"\0") and alive(int(path.name)):
-                found.append(int(path.name))
+            with open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+                environment = file.read()
+            # Most have no such variable: to look at each of theirs would take longer than all else.
+            if wanted in environment and wanted in environment.split(b"\0") and alive(int(name)):
+                found.append(int(name))
         except OSError:
             continue
     return sorted(found)
 
 
-def going_on(recorded: Iterable[tuple[int, int]], folder: Path) -> tuple[list[int], list[int]]:
+def going_on(recorded: Iterable[tuple[int, int]], folder: Path | str) -> tuple[list[int], list[int]]:
     """Processes that still run, and those of which nobody here can know.
 
     Args:

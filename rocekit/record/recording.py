@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
 from rocekit.record import ring
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
-@dataclass(slots=True)
+
 class Recording:
     """The outcome of a recording.
 
@@ -25,21 +25,19 @@ class Recording:
         unwritten: whether a file could not be written: its name then has what it had before, or nothing.
     """
 
-    journal: Path
-    status: int | None = None
-    signal: int | None = None
-    processes: dict[int, str] = field(default_factory=dict)
-    sends: int = 0
-    receives: int = 0
-    completions: int = 0
-    others: int = 0
-    lost: dict[str, int] = field(default_factory=dict)
-    left_out: int = 0
-    not_recorded: list[str] = field(default_factory=list)
-    going_on: list[int] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    unwritten: bool = False
-    files: list[Path] = field(default_factory=list)
+    def __init__(self, journal: Path | str) -> None:
+        self.journal = journal
+        self.status: int | None = None
+        self.signal: int | None = None
+        self.processes: dict[int, str] = {}
+        self.sends = self.receives = self.completions = self.others = 0
+        self.lost: dict[str, int] = {}
+        self.left_out = 0
+        self.not_recorded: list[str] = []
+        self.going_on: list[int] = []
+        self.failed: list[str] = []
+        self.unwritten = False
+        self.files: list[Path] = []
 
     def tally(self, kind: int, count: int = 1) -> None:
         """Count records of a kind."""

@@ -12,17 +12,23 @@ only :meth:`RingFile.split` looks at each, later.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from _thread import allocate_lock
 
 from rocekit.errors import JournalError
 from rocekit.record.lines.native import native
 from rocekit.record.losses import TABLE, Loss, LossTable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Any, Final, TypeAlias
+
+    Tagged: TypeAlias = tuple[int, int, bytes, Any, bool]
+    """A record: its time, its number, its bytes, what goes with them, and whether its call returned."""
 
 MAGIC: Final = b"ROKEREC1"
 LAYOUT: Final = 6
@@ -102,9 +108,8 @@ LOST_BODY = struct.Struct("<QQQQQ")
 SEND_EXTENDED, SEND_UD, SEND_ATOMIC = 1 << 5, 1 << 6, 1 << 7
 
 
-@dataclass(slots=True)
 class Record:
-    """One record. (Not frozen: that takes a microsecond, and there are hundreds of thousands a second.)
+    """One record.
 
     Attributes:
         payload: without the slots' own words.
@@ -113,16 +118,27 @@ class Record:
         left: whether the program went on after the call though it did not return; else it ended in the call.
     """
 
-    type: int
-    device: int
-    thread: int
-    number: int
-    mono_ns: int
-    real_ns: int
-    payload: bytes
-    finished: bool = True
-    before: int = NO_PSN
-    left: bool = False
+    __slots__ = (
+        *("before", "device", "finished", "left", "mono_ns"),
+        *("number", "payload", "real_ns", "thread", "type"),
+    )
+
+    def __init__(
+        self,
+        type: int,
+        device: int,
+        thread: int,
+        number: int,
+        mono_ns: int,
+        real_ns: int,
+        payload: bytes,
+        finished: bool = True,
+        before: int = NO_PSN,
+        left: bool = False,
+    ) -> None:
+        self.type, self.device, self.thread, self.number = type, device, thread, number
+        self.mono_ns, self.real_ns, self.payload = mono_ns, real_ns, payload
+        self.finished, self.before, self.left = finished, before, left
 
 
 _LARGE: Final = 64 << 10
@@ -140,15 +156,15 @@ class RingFile:
         slots: of each ring.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         """Map a file.
 
         Raises:
             JournalError: it is no ring file, or not complete yet.
         """
-        self.path = path
+        self.path = os.fspath(path)
         try:
-            with path.open("r+b") as file:
+            with open(path, "r+b") as file:  # noqa: PTH123
                 self._map = mmap.mmap(file.fileno(), 0)
         except (OSError, ValueError) as error:
             raise JournalError(f"cannot be mapped: {error}", file=path) from None
@@ -179,7 +195,7 @@ class RingFile:
         self._lost = [0] * len(KINDS)
         self._losses = LossTable(start + rings * slots * SLOT)
         # Taking and releasing a lock is Python's memory barrier: the words are read before the slots.
-        self._barrier = threading.Lock()
+        self._barrier = allocate_lock()
 
     def most_waiting(self) -> int:
         """Slots that wait to be taken, in the ring that has the most."""
@@ -329,10 +345,6 @@ class RingFile:
         self._map.close()
 
 
-Tagged: TypeAlias = tuple[int, int, bytes, Any, bool]
-"""A record: its time, its number, its bytes, what goes with them, and whether its call returned."""
-
-
 def tagged(raw: bytes, count: int, lines: Any) -> tuple[list[Tagged], int]:
     """Records in slots, whole ones, and how many bytes they take.
 
@@ -412,15 +424,26 @@ def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:
     """The records of a chunk that :meth:`RingFile.drain` gave."""
     at = 0
     while at + SLOT <= len(chunk):
-        kind, slots, device, thread, number, mono, real = HEADER.unpack_from(chunk, at)
-        end = at + SLOT * (slots or 1)
-        payload = chunk[at + FIRST : at + SLOT]
-        for k in range(at + SLOT, end, SLOT):
-            payload += chunk[k + CONTINUED : k + SLOT]
-        left = kind >= LEFT
-        kind &= ~LEFT
-        before = NO_PSN
-        if kind == SEND and end > at + SLOT:
-            before = int.from_bytes(chunk[at + SLOT + 8 : at + SLOT + 16], "little")
-        yield Record(kind, device, thread, number, mono, real, payload, finished and not left, before, left)
+        end = at + SLOT * (chunk[at + 9] or 1)
+        yield record_of(chunk[at:end], finished)
         at = end
+
+
+def record_of(raw: bytes, finished: bool = True) -> Record:
+    """The record in these slots, which are its own.
+
+    Raises:
+        ValueError: they are fewer, or more, than it says.
+    """
+    kind, slots, device, thread, number, mono, real = HEADER.unpack_from(raw)
+    if SLOT * (slots or 1) != len(raw):
+        raise ValueError("a record with another number of slots")
+    payload = raw[FIRST:SLOT]
+    for k in range(SLOT, len(raw), SLOT):
+        payload += raw[k + CONTINUED : k + SLOT]
+    left = kind >= LEFT
+    kind &= ~LEFT
+    before = NO_PSN
+    if kind == SEND and len(raw) > SLOT:
+        before = int.from_bytes(raw[SLOT + 8 : SLOT + 16], "little")
+    return Record(kind, device, thread, number, mono, real, payload, finished and not left, before, left)

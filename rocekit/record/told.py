@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Final
 
 _FAILED: Final = ".failed"
 TELLING: Final = (_FAILED, ".told")
 """How names of such files end: of a process that could not make its rings, and of what it does not record."""
 
 
-def told_in(path: Path) -> tuple[int, str] | None:
+def told_in(path: Path | str) -> tuple[int, str] | None:
     """The process that wrote such a file, and what is not recorded; None if nobody can read it."""
     try:
-        pid, words = int(path.name.split(".")[0]), path.read_text(errors="replace")
-        if path.suffix != _FAILED:
+        pid = int(os.path.basename(path).split(".")[0])  # noqa: PTH119
+        with open(path, errors="replace") as file:  # noqa: PTH123
+            words = file.read()
+        if not os.fspath(path).endswith(_FAILED):
             return pid, words
         reason = os.strerror(int(words or 0))
     except (OSError, ValueError):

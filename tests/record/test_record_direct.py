@@ -112,7 +112,7 @@ def test_most_of_it_is_made_in_c(language: str) -> None:
     found = dict.fromkeys(KINDS, 0)
     for _ in range(8000):
         raw = dice.choice((completion, send, receive))(dice)
-        line = direct_lines.line_in_c(raw, made.process.qps, made._tail)
+        line = direct_lines.line_in_c(raw, made.process.qps, made._tail, made.process.handles)
         found[raw[8]] += line is not None
     assert all(found[kind] > least / 2 for kind, least in KINDS.items()), found
 
@@ -130,7 +130,7 @@ def test_c_and_python_make_the_same_of_any_bytes(monkeypatch: pytest.MonkeyPatch
             raw[dice.randrange(len(raw))] = dice.choice((0, 1, 2, 3, 128, 255, dice.randrange(256)))
         if dice.random() < 0.1:
             raw = raw[: dice.randrange(9, len(raw))]
-        line = in_c(bytes(raw), both.process.qps, both._tail)
+        line = in_c(bytes(raw), both.process.qps, both._tail, both.process.handles)
         monkeypatch.setattr(direct_lines, "line_in_c", None)
         if line is not None:
             made += 1
@@ -138,7 +138,7 @@ def test_c_and_python_make_the_same_of_any_bytes(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(direct_lines, "line_in_c", in_c)
     assert made > 1000
     wrong: tuple[Any, ...]
-    for wrong in ((), (b"", {}), (1, {}, ""), (b"", [], ""), (b"", {}, 1)):
+    for wrong in ((), (b"", {}, ""), (1, {}, "", {}), (b"", [], "", {}), (b"", {}, 1, {}), (b"", {}, "", ())):
         with pytest.raises(TypeError):
             in_c(*wrong)
 
@@ -186,7 +186,7 @@ def test_c_stops_where_python_is_to_look() -> None:
 
 def _in_c(made: JournalLines, raw: bytes) -> str | None:
     assert direct_lines.line_in_c is not None
-    return direct_lines.line_in_c(raw, made.process.qps, made._tail)
+    return direct_lines.line_in_c(raw, made.process.qps, made._tail, made.process.handles)
 
 
 def test_names_that_c_cannot_write_are_left_to_python(language: str) -> None:
@@ -208,3 +208,82 @@ def test_a_redacted_record_goes_the_long_way() -> None:
     made._redact = Redaction()
     dice = random.Random(1)
     assert all(made.direct(dice.choice((completion, send, receive))(dice)) is None for _ in range(200))
+
+
+def test_an_address_handle_that_python_is_to_look_up_is_not_for_c() -> None:
+    """One of the parent process, and one whose local address is not the QP's yet, which a line says."""
+    if direct_lines.line_in_c is None:
+        pytest.skip("the lines of records are not compiled here")
+    made, parent = maker(), maker()
+    made.process.parent = parent.process
+    del made.process.handles[OTHER_AH]
+    raws = [raw for raw in _datagrams() if _in_c(parent, raw) is not None]
+    assert {raw[32 + 32 + 16 :][:2] for raw in raws} == {OTHER_AH.to_bytes(2, "little")}
+    assert all(_in_c(made, raw) is None for raw in raws)
+    for raw in raws:
+        (line,) = lines_of(parent, raw)
+        assert made.direct(raw) == line
+        assert '"dest_ip":"fd00:9::2"' in line
+    for qp in made.process.qps.values():
+        qp.local_ip = "10.9.0.1"
+    assert any(_in_c(made, raw) is not None for raw in _datagrams()), "the address is the QP's now"
+
+
+def _datagrams() -> list[bytes]:
+    """Sends on an address handle that is known."""
+    dice = random.Random(17)
+    known = {handle.to_bytes(8, "little") for handle in (AH, OTHER_AH)}
+    found = [send(dice) for _ in range(3000)]
+    return [raw for raw in found if raw[61] & 0xE0 == ring.SEND_UD and raw[80:88] in known]
+
+
+def device(number: int, name: bytes, *, thread: int = 0, kind: int = ring.DEVICE) -> bytes:
+    head = ring.HEADER.pack(kind, 2, number, thread, 0, 10**18 + number, 10**18)
+    name = name.ljust(64, b"\0")
+    return (head + name[:32] + bytes(16) + name[32:]).ljust(128, b"\0")
+
+
+@pytest.mark.parametrize("name", [b"rxe0", b"a" * 31, b"a" * 32, b"a" * 63, b'"\xff', b""])
+def test_a_device_that_is_opened_again_has_the_same_line(name: bytes) -> None:
+    process, other = Process("h", 7), Process("h", 7)
+    asked: list[str] = []
+
+    def gids(name: str) -> list[str]:
+        asked.append(name)
+        return ["10.9.0.1"]
+
+    made, long_way = JournalLines(process, gids=gids), JournalLines(other, gids=gids)
+    assert made.direct(device(0, name)) is None, "its addresses are asked for first"
+    lines_of(made, device(0, name))
+    lines_of(made, device(1, b"rxe1"))
+    for number, thread in ((0, 0), (1, 3), (0, 1)):
+        body = ring.QP_BODY.pack(2, 1, 1, 1, 1, 0, 0, 1, 0, 0, 1)
+        created = ring.HEADER.pack(ring.QP_CREATED, 2, number, 0, 9, 1, 1) + body[:32] + bytes(16) + body[32:]
+        for maker_ in (made, long_way):
+            lines_of(maker_, created.ljust(128, b"\0"))
+        again = device(number, name, thread=thread)
+        line = made.direct(again)
+        assert (line is None) == (len(name) > 31)
+        assert [line or lines_of(made, again)[0]] == lines_of(long_way, again)
+        assert process.devices[number] == other.devices[number]
+        assert set(process.qps) == set(other.qps)
+    assert made.direct(device(2, name, kind=ring.DEVICE_FOUND)) is None
+
+
+def test_a_device_whose_addresses_were_not_known_goes_the_long_way_again() -> None:
+    made = JournalLines(Process("h", 7), gids=lambda _name: None)
+    lines_of(made, device(0, b"rxe0"))
+    assert made.direct(device(0, b"rxe0")) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, 1 << 63, True, False, "", 'a "µ"\n\0', "\ud800", [], ["a", "µ"], {}, {"a": [1, None, True]}, 1.5],
+)
+def test_a_line_has_each_value_as_json_has_it(value: Any) -> None:
+    made = JournalLines(Process("h", 7))
+    record = ring.Record(ring.ASYNC, 0, 0, 0, 1, 2, b"")
+    given = {"first": value, "left": None, "last": value}
+    text = json.dumps({"first": value, "last": value}, separators=(",", ":"))
+    assert made.event(record, "e", **given).endswith(f',"event":"e",{text[1:]}')
+    assert made.event(record, "e", left=None).endswith(',"event":"e"}')

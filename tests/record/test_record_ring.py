@@ -483,7 +483,7 @@ def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
     journal = tmp_path / "x.jsonl"
     with JournalWriter(journal) as out:
         rings = Rings([tmp_path], out, result := Recording(journal), None)
-        assert rings._open(tmp_path / "7.0.ring")
+        assert rings._open(str(tmp_path / "7.0.ring"))
     assert not result.processes
 
 

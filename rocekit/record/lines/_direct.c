@@ -23,7 +23,7 @@ enum {
 #define TIME_BITS 62
 
 static PyObject *post_names[CODES], *done_names[CODES];
-static PyObject *word_prefix, *word_transport, *word_sq_psn, *word_last, *word_signals, *word_alike;
+static PyObject *word_prefix, *word_transport, *word_sq_psn, *word_last, *word_signals, *word_alike, *word_local_ip;
 
 struct text {
     char *end;
@@ -153,25 +153,62 @@ static int keep_last(PyObject *qp, uint64_t mono)
     return failed;
 }
 
+/* Where an address handle sends to: *remote is NULL where that is not known. 0 if Python is to look: the handle is of a
+ * parent process, or the QP's local address is not the handle's yet, for which there is a line of its own. */
+static int address(PyObject *handles, const struct record_item *item, PyObject *qp, PyObject **remote)
+{
+    PyObject *key = PyLong_FromUnsignedLongLong(item->ah), *found, *local;
+    int same = 1;
+
+    if (!key)
+        return -1;
+    found = PyDict_GetItemWithError(handles, key); /* borrowed: nothing below changes the dictionary */
+    Py_DECREF(key);
+    if (!found)
+        return PyErr_Occurred() ? -1 : 0;
+    if (!PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2)
+        return 0;
+    if (PyTuple_GET_ITEM(found, 0) != Py_None) {
+        if (!(local = PyObject_GetAttr(qp, word_local_ip)))
+            return -1;
+        same = PyUnicode_Check(local) && PyUnicode_Check(PyTuple_GET_ITEM(found, 0)) &&
+               PyUnicode_Compare(local, PyTuple_GET_ITEM(found, 0)) == 0;
+        Py_DECREF(local);
+    }
+    *remote = PyTuple_GET_ITEM(found, 1);
+    if (*remote == Py_None)
+        *remote = NULL;
+    else if (!is_plain(*remote) || PyUnicode_GET_LENGTH(*remote) > 64)
+        return 0;
+    return same;
+}
+
 static int send(struct text *text, const struct record_slot *slot, PyObject *tail, PyObject *qp,
-                PyObject *prefix)
+                PyObject *prefix, PyObject *handles)
 {
     struct record_send send;
     struct record_item items[2], *sge = items;
     uint64_t before = slot[1].before;
-    PyObject *value;
-    int signaled;
+    PyObject *value, *remote = NULL;
+    int signaled, known;
 
     memcpy(&send, slot->payload, sizeof send);
     memcpy(items, slot[1].continued, sizeof items);
     if (!post_names[send.opcode] || send.error || before == OVERLAPPED)
         return 0;
-    if (send.flags & ~(SIGNALED | INLINE | SEND_EXTENDED | SEND_ATOMIC))
+    if (send.flags & ~(SIGNALED | INLINE | SEND_EXTENDED | SEND_ATOMIC | SEND_UD))
         return 0;
     if (send.flags & SEND_ATOMIC)
         sge++;
     else if (send.opcode >= COMPARE_AND_SWAP)
         return 0;
+    if (send.flags & SEND_UD) {
+        if (send.flags & SEND_ATOMIC)
+            return 0;
+        sge++;
+        if ((known = address(handles, items, qp, &remote)) <= 0)
+            return known;
+    }
     if (send.items != 1 + (sge - items) || sge->length != send.length)
         return 0;
     if (keep_last(qp, slot->mono) < 0)
@@ -197,7 +234,15 @@ static int send(struct text *text, const struct record_slot *slot, PyObject *tai
     else
         WORDS(text, ",\"signaled\":false");
     put_sge(text, sge);
-    if (sge != items) {
+    if (send.flags & SEND_UD) {
+        NUMBER(text, ",\"dest_qpn\":", items->remote_qpn);
+        NUMBER(text, ",\"qkey\":", items->remote_qkey);
+        if (remote) {
+            WORDS(text, ",\"dest_ip\":\"");
+            put_string(text, remote);
+            WORDS(text, "\"");
+        }
+    } else if (sge != items) {
         if (send.opcode == COMPARE_AND_SWAP)
             NUMBER(text, ",\"compare\":", items->compare);
         NUMBER(text, ",\"swap_add\":", items->swap_add);
@@ -223,7 +268,7 @@ static int send(struct text *text, const struct record_slot *slot, PyObject *tai
     return 1;
 }
 
-static PyObject *line_of(PyObject *record, PyObject *qps, PyObject *tail)
+static PyObject *line_of(PyObject *record, PyObject *qps, PyObject *tail, PyObject *handles)
 {
     struct text text = {.end = text.room};
     struct record_slot slots[2];
@@ -257,7 +302,7 @@ static PyObject *line_of(PyObject *record, PyObject *qps, PyObject *tail)
         else if (slots->type == RECORD_RECV)
             made = receive(&text, slots, tail, prefix);
         else
-            made = send(&text, slots, tail, qp, prefix);
+            made = send(&text, slots, tail, qp, prefix, handles);
     }
     Py_XDECREF(prefix);
     Py_DECREF(qp);
@@ -268,19 +313,19 @@ static PyObject *line_of(PyObject *record, PyObject *qps, PyObject *tail)
     return PyUnicode_DecodeASCII(text.room, text.end - text.room, NULL);
 }
 
-static int are_parts(PyObject *record, PyObject *qps, PyObject *tail)
+static int are_parts(PyObject *record, PyObject *qps, PyObject *tail, PyObject *handles)
 {
-    return PyBytes_Check(record) && PyDict_Check(qps) && PyUnicode_Check(tail);
+    return PyBytes_Check(record) && PyDict_Check(qps) && PyUnicode_Check(tail) && PyDict_Check(handles);
 }
 
 static PyObject *line(PyObject *self, PyObject *const *given, Py_ssize_t count)
 {
     (void)self;
-    if (count != 3 || !are_parts(given[0], given[1], given[2])) {
-        PyErr_SetString(PyExc_TypeError, "line(record, qps, tail)");
+    if (count != 4 || !are_parts(given[0], given[1], given[2], given[3])) {
+        PyErr_SetString(PyExc_TypeError, "line(record, qps, tail, handles)");
         return NULL;
     }
-    return line_of(given[0], given[1], given[2]);
+    return line_of(given[0], given[1], given[2], given[3]);
 }
 
 /* The line of a record that waits, or NULL: without an exception if Python is to look at it. */
@@ -296,9 +341,11 @@ static PyObject *line_of_waiting(PyObject *one, unsigned long long until)
         return NULL;
     if (!(alike = PyObject_GetAttr(PyTuple_GET_ITEM(one, 3), word_alike)))
         return NULL;
-    if (PyTuple_CheckExact(alike) && PyTuple_GET_SIZE(alike) == 2 &&
-        are_parts(PyTuple_GET_ITEM(one, 2), PyTuple_GET_ITEM(alike, 0), PyTuple_GET_ITEM(alike, 1)))
-        made = line_of(PyTuple_GET_ITEM(one, 2), PyTuple_GET_ITEM(alike, 0), PyTuple_GET_ITEM(alike, 1));
+    if (PyTuple_CheckExact(alike) && PyTuple_GET_SIZE(alike) == 3 &&
+        are_parts(PyTuple_GET_ITEM(one, 2), PyTuple_GET_ITEM(alike, 0), PyTuple_GET_ITEM(alike, 1),
+                  PyTuple_GET_ITEM(alike, 2)))
+        made = line_of(PyTuple_GET_ITEM(one, 2), PyTuple_GET_ITEM(alike, 0), PyTuple_GET_ITEM(alike, 1),
+                       PyTuple_GET_ITEM(alike, 2));
     Py_DECREF(alike);
     if (made == Py_None)
         Py_CLEAR(made);
@@ -413,7 +460,7 @@ static PyObject *names(PyObject *self, PyObject *given)
 
 static PyMethodDef methods[] = {
     {"line", (PyCFunction)(void (*)(void))line, METH_FASTCALL,
-     "line(record, qps, tail): the record's line, or None if Python is to make it."},
+     "line(record, qps, tail, handles): the record's line, or None if Python is to make it."},
     {"run", run, METH_VARARGS,
      "run(waiting, at, until, most, out): lines of records that wait, and where it stopped."},
     {"tagged", (PyCFunction)(void (*)(void))tagged, METH_FASTCALL,
@@ -434,7 +481,8 @@ PyMODINIT_FUNC PyInit__direct(void)
     word_last = PyUnicode_InternFromString("last_post_ns");
     word_signals = PyUnicode_InternFromString("signals_all");
     word_alike = PyUnicode_InternFromString("alike");
-    if (!word_alike || !word_prefix || !word_transport || !word_sq_psn || !word_last || !word_signals)
+    word_local_ip = PyUnicode_InternFromString("local_ip");
+    if (!word_local_ip || !word_alike || !word_prefix || !word_transport || !word_sq_psn || !word_last || !word_signals)
         return NULL;
     return PyModule_Create(&module);
 }

@@ -8,7 +8,6 @@ alike in any respect.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, cast
 
 from rocekit.record import ring
 from rocekit.record.lines.line_maker import TIME_BITS, LineMaker
@@ -16,11 +15,17 @@ from rocekit.record.lines.native import native
 from rocekit.record.verbs_names import WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final, TypeAlias
 
     from rocekit.journal.redaction import Redaction
-    from rocekit.record.process import Process, RecordedQp
+    from rocekit.record.process import Addresses, Process, RecordedQp
+
+    _LineInC: TypeAlias = Callable[
+        [bytes, dict[tuple[int, int], RecordedQp], str, dict[int, Addresses]], str | None
+    ]
 
 _WC: Final = struct.Struct("<8xBBBBIQQQIIIIHBB4x")
 """A completion's slot: that of ``HEADER``, then that of ``WC_BODY``."""
@@ -42,12 +47,13 @@ _END: Final = 1 << TIME_BITS
 _THREAD: Final = '"thread":'
 
 
-def _line_in_c() -> Callable[[bytes, dict[tuple[int, int], RecordedQp], str], str | None] | None:
+def _line_in_c() -> _LineInC | None:
     """What makes most of these lines in C, if it was compiled."""
     if (found := native()) is None:
         return None
     found.names(_POSTS, _DONE)
-    return cast("Callable[[bytes, dict[tuple[int, int], RecordedQp], str], str | None]", found.line)
+    line: _LineInC = found.line
+    return line
 
 
 line_in_c = _line_in_c()
@@ -62,14 +68,16 @@ class DirectLines(LineMaker):
 
     def __init__(self, process: Process, redaction: Redaction | None = None, *, gids: Any = None) -> None:
         super().__init__(process, redaction, gids=gids)
-        self.alike = None if redaction is not None else (process.qps, self._tail)
+        self.alike = None if redaction is not None else (process.qps, self._tail, process.handles)
 
     def direct(self, raw: bytes) -> str | None:
         """The one line of a finished record; None if it is to go the long way."""
         if self._redact is not None:
             return None
-        if line_in_c is not None and (line := line_in_c(raw, self.process.qps, self._tail)) is not None:
-            return line
+        if line_in_c is not None:
+            line = line_in_c(raw, self.process.qps, self._tail, self.process.handles)
+            if line is not None:
+                return line
         kind = raw[8]
         if kind == ring.WC and len(raw) == ring.SLOT:
             return self._direct_wc(raw)
@@ -77,7 +85,21 @@ class DirectLines(LineMaker):
             return self._direct_send(raw)
         if kind == ring.RECV and len(raw) == ring.SLOT:
             return self._direct_recv(raw)
+        if kind == ring.DEVICE and len(raw) >= ring.SLOT:
+            return self._direct_device(raw)
         return None
+
+    def _direct_device(self, raw: bytes) -> str | None:
+        """A device that was opened before. A suite of tests opens one hundreds of times."""
+        end = raw.find(0, ring.FIRST, ring.SLOT)  # a name that goes on in the next slot goes the long way
+        name = raw[ring.FIRST : end].decode(errors="replace")
+        opened = self._opened.get((name, None))
+        _, _, device, thread, _, mono, real = ring.HEADER.unpack_from(raw)
+        if end < 0 or opened is None or real >= _END or mono >= _END:
+            return None
+        self._device_is(device, name)
+        named = f",{_THREAD}{thread}" if thread else ""
+        return f'{{"time_ns":{real},"mono_ns":{mono}{self._tail}{named}{opened}'
 
     def _direct_wc(self, raw: bytes) -> str | None:
         _, _, device, thread, number, mono, real, wr_id, length, imm, _, source, flags, status, opcode = (

@@ -7,25 +7,26 @@ order of their times. Work requests and completions, of which there are many, ar
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import struct
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from rocekit.record import ring
 from rocekit.record.lines.direct_lines import DirectLines
 from rocekit.record.lines.line_maker import access_names
 from rocekit.record.lines.object_lines import ObjectLines
-from rocekit.record.process import Process, RecordedQp
-from rocekit.record.ring import Record
 from rocekit.record.verbs_names import CALLS, WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
 from rocekit.wire.verbs_names import CM_EVENTS, WC_STATUSES
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from rocekit.journal.redaction import Redaction
     from rocekit.record.losses import Loss
+    from rocekit.record.process import Process, RecordedQp
+    from rocekit.record.ring import Record
 
 # enum ibv_send_flags and ibv_wc_flags.
 _FENCE, _SIGNALED, _SOLICITED, _INLINE = 1, 2, 4, 8
@@ -256,6 +257,8 @@ class JournalLines(ObjectLines, DirectLines):
 
 
 def _sockaddr(raw: bytes) -> tuple[str | None, int | None]:
+    import ipaddress
+
     family = struct.unpack_from("=H", raw)[0]
     port = struct.unpack_from(">H", raw, 2)[0]
     if family == _INET:

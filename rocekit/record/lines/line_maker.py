@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.record.process import Process, RecordedQp
-from rocekit.record.ring import Record
 from rocekit.record.verbs_names import ACCESS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from rocekit.journal.redaction import Redaction
+    from rocekit.record.ring import Record
 
 
 TIME_BITS: Final = 62
 """Of a time in nanoseconds, as the journal takes it: differences of two fit 63 bits."""
 QPN_BITS: Final = 24
-_encoded = json.JSONEncoder(separators=(",", ":")).encode
+_encoded = lru_cache(1024)(json.JSONEncoder(separators=(",", ":")).encode)
 """``json.dumps`` would make such an encoder for each line."""
+_encoded_anew = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Written:
+    """A value that is JSON already."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 class LineMaker:
@@ -47,15 +58,32 @@ class LineMaker:
 
     def event(self, r: Record, event: str, **fields: Any) -> str:
         """A line of any event; a field that is None is left out."""
-        values = {key: value for key, value in fields.items() if value is not None}
-        more = _encoded(values)[1:-1]
-        return f'{self._head(r)},"event":"{event}"{"," if more else ""}{more}}}'
+        line = f'{self._head(r)},"event":"{event}"'
+        for key, value in fields.items():
+            if value is None:
+                continue
+            # Numbers, words and places of QPs, which most values are, need no encoder.
+            kind = type(value)
+            if kind is int:
+                line += f',"{key}":{value}'
+            elif kind is bool:
+                line += f',"{key}":true' if value else f',"{key}":false'
+            elif kind is str:
+                line += f',"{key}":{_encoded(value)}'
+            elif kind is Written:
+                line += f',"{key}":{value.text}'
+            else:
+                line += f',"{key}":{_encoded_anew(value)}'
+        return line + "}"
 
     def _name(self, device: int) -> str:
         return self.process.device(device)
 
-    def _place(self, r: Record) -> dict[str, Any] | None:
-        return {"device": self._name(r.device), "qpn": self._qpn(r)} if r.number else None
+    def _place(self, r: Record) -> Written | None:
+        """A record's QP, in JSON."""
+        if not r.number:
+            return None
+        return Written(f'{{"device":{_encoded(self._name(r.device))},"qpn":{self._qpn(r)}}}')
 
     @staticmethod
     def _qpn(r: Record) -> int:
@@ -71,8 +99,15 @@ class LineMaker:
 
     def _new_qp(self, r: Record) -> RecordedQp:
         return RecordedQp(
-            f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{self._qpn(r)}}}', "", False
+            f',"qp":{{"device":{_encoded(self._name(r.device))},"qpn":{self._qpn(r)}}}', "", False
         )
+
+    def _device_is(self, number: int, name: str) -> None:
+        """A device was opened: its number was another one's before, perhaps."""
+        process = self.process
+        process.devices[number] = name
+        for key in [key for key in process.qps if key[0] == number]:
+            del process.qps[key]
 
     def _key(self, key: int) -> int:
         return key if self._redact is None else self._redact.key(key)
@@ -81,11 +116,12 @@ class LineMaker:
         return address if self._redact is None else self._redact.address(address)
 
 
-def access_names(flags: int) -> list[str]:
-    """The access rights in an ``ibv_access_flags``."""
+@lru_cache(64)
+def access_names(flags: int) -> Written:
+    """The access rights in an ``ibv_access_flags``, in JSON."""
     names = [name for bit, name in ACCESS.items() if flags & bit]
     rest = flags & ~sum(ACCESS)
-    return [*names, hex(rest)] if rest else names
+    return Written(_encoded_anew([*names, hex(rest)] if rest else names))
 
 
 @lru_cache(1024)
@@ -93,6 +129,8 @@ def ip_of_gid(gid: bytes) -> str | None:
     """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.5)."""
     if not any(gid):
         return None
+    import ipaddress
+
     address = ipaddress.IPv6Address(gid)
     return str(address.ipv4_mapped or address)
 
@@ -100,4 +138,6 @@ def ip_of_gid(gid: bytes) -> str | None:
 @lru_cache(1024)
 def gid_text(gid: bytes) -> str:
     """A GID as an IPv6 address."""
+    import ipaddress
+
     return str(ipaddress.IPv6Address(gid))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
-
 from rocekit.record import ring
 from rocekit.record.lines.line_maker import LineMaker, access_names, gid_text, ip_of_gid
-from rocekit.record.ring import Record
 from rocekit.record.verbs_names import ASYNC_EVENTS, QP_STATES, QP_TYPES
 from rocekit.wire.limits import PATH_MTU_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Final
+
+    from rocekit.record.ring import Record
 
 # The bits of enum ibv_qp_attr_mask that the journal has.
 _STATE, _ACCESS, _PORT, _QKEY, _AV, _MTU = 1 << 0, 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 8
@@ -38,10 +41,7 @@ class ObjectLines(LineMaker):
 
     def _device(self, r: Record) -> Iterator[str]:
         name = r.payload.split(b"\0", 1)[0].decode(errors="replace")
-        self.process.devices[r.device] = name
-        # The number was another device's before, perhaps.
-        for key in [key for key in self.process.qps if key[0] == r.device]:
-            del self.process.qps[key]
+        self._device_is(r.device, name)
         found = True if r.type == ring.DEVICE_FOUND else None
         # A suite of tests opens a device hundreds of times, and its addresses stay.
         opened = self._opened.get((name, found))
@@ -123,23 +123,23 @@ class ObjectLines(LineMaker):
         mask, state, dest_qpn, sq_psn, rq_psn, mtu, qkey, access = values[:8]
         timeout, retry, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, port, index = values[8:16]
         sgid, dgid, flow_label, tclass, hop_limit, _sl, _error = values[16:]
-        known = {
-            "state": (_STATE, QP_STATES[min(state, len(QP_STATES) - 1)]),
-            "dest_qpn": (_DEST_QPN, dest_qpn),
-            "sq_psn": (_SQ_PSN, sq_psn),
-            "rq_psn": (_RQ_PSN, rq_psn),
-            "path_mtu": (_MTU, PATH_MTU_BYTES.get(mtu)),
-            "timeout": (_TIMEOUT, timeout),
-            "retry_cnt": (_RETRY, retry),
-            "rnr_retry": (_RNR_RETRY, rnr_retry),
-            "min_rnr_timer": (_MIN_RNR, min_rnr),
-            "max_rd_atomic": (_RD_ATOMIC, rd_atomic),
-            "max_dest_rd_atomic": (_DEST_RD_ATOMIC, dest_rd_atomic),
-            "qkey": (_QKEY, self._key(qkey)),
-            "access": (_ACCESS, access_names(access)),
-            "port": (_PORT, port),
-        }
-        seen: dict[str, Any] = {name: value for name, (bit, value) in known.items() if mask & bit}
+        known = (
+            ("state", _STATE, QP_STATES[min(state, len(QP_STATES) - 1)]),
+            ("dest_qpn", _DEST_QPN, dest_qpn),
+            ("sq_psn", _SQ_PSN, sq_psn),
+            ("rq_psn", _RQ_PSN, rq_psn),
+            ("path_mtu", _MTU, PATH_MTU_BYTES.get(mtu)),
+            ("timeout", _TIMEOUT, timeout),
+            ("retry_cnt", _RETRY, retry),
+            ("rnr_retry", _RNR_RETRY, rnr_retry),
+            ("min_rnr_timer", _MIN_RNR, min_rnr),
+            ("max_rd_atomic", _RD_ATOMIC, rd_atomic),
+            ("max_dest_rd_atomic", _DEST_RD_ATOMIC, dest_rd_atomic),
+            ("qkey", _QKEY, self._key(qkey) if mask & _QKEY else None),
+            ("access", _ACCESS, access_names(access) if mask & _ACCESS else None),
+            ("port", _PORT, port),
+        )
+        seen: dict[str, Any] = {name: value for name, bit, value in known if mask & bit}
         if mask & _AV:
             seen["port"] = port
             local, remote = ip_of_gid(sgid), ip_of_gid(dgid)

@@ -77,8 +77,10 @@ cdef class Tracker(Pairing):
     @cython.locals(requests=Requests)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
-    @cython.locals(connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, known=bint)
-    cpdef _enter(self, Flow flow, int64_t opcode)
+    @cython.locals(
+        connection=Connection, partner=Flow, mine=CleanSide, other=CleanSide, asks=Flow, requests=Requests
+    )
+    cpdef _enter(self, Flow flow, int64_t kind, int64_t opcode)
 
     @cython.locals(side=CleanSide)
     cpdef CleanSide _clean_side(self, Flow flow)

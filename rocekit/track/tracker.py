@@ -221,7 +221,7 @@ class Tracker(Pairing):
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
-                self._enter(flow, r.opcode[i])
+                self._enter(flow, kind, r.opcode[i])
             elif kind == REQUEST:
                 self._chains.request(r.flow[i], r.opcode[i])
                 self._lobby(flow).go_on(flow, r, i)
@@ -289,22 +289,24 @@ class Tracker(Pairing):
 
     # ------------------------------------------------------------------ packets that simply go on
 
-    def _enter(self, flow: Flow, opcode: int) -> None:
-        """Let the clean lane take what comes next on a flow, and on the one the other way, if in order."""
+    def _enter(self, flow: Flow, kind: int, opcode: int) -> None:
+        """A packet of a flow came: what follows it may be in order, and taken by the clean lane."""
         partner, connection = flow.partner, flow.connection
         assert connection is not None
         if not self._lane.wanted or (connection.packets < _SHORT and flow.clean is None):
             return
-        mine, known = self._clean_side(flow), self._lane.knows(opcode)
+        mine = self._clean_side(flow)
+        mine.mtu = -1 if connection.path_mtu is None else connection.path_mtu
         if partner is not None:
             other = self._clean_side(partner)
-            mine.other, other.other = other, mine
-            requests = self._sides[2 * connection.id + partner.side]
-            if isinstance(requests, Requests):
-                self._lane.enter(other, requests, known)
-        requests = self._sides[2 * connection.id + flow.side]
-        if isinstance(requests, Requests):
-            self._lane.enter(mine, requests, known)
+            mine.other, other.other, other.mtu = other, mine, mine.mtu
+        # A request, or a response to one, changes what is known of the side whose request it is.
+        asks = flow if kind == REQUEST else partner
+        if kind == CNP or asks is None or asks.clean is None:
+            return
+        requests = self._sides[2 * connection.id + asks.side]
+        if isinstance(requests, Requests) and not requests.in_lane and self._lane.knows(opcode):
+            self._lane.enter(asks.clean, requests)
 
     def _clean_side(self, flow: Flow) -> CleanSide:
         """What the clean lane has of a flow's sender."""

@@ -102,7 +102,7 @@ cdef class CleanLane:
     cpdef bint knows(self, int64_t opcode)
 
     @cython.locals(ledger=Ledger, outcomes=Outcomes, building=Transfer, at=int64_t, troubles=Troubles)
-    cpdef enter(self, CleanSide side, Requests requests, bint known)
+    cpdef enter(self, CleanSide side, Requests requests)
 
     @cython.locals(transfer=Transfer)
     cpdef leave(self, CleanSide side)

@@ -293,7 +293,7 @@ class CleanLane:
 
         A flow without packets has a number below 0.
         """
-        if 0 <= flow < len(self._sides):
+        if 0 <= flow < len(self._sides) and self._sides[flow] is not side:
             self._sides[flow] = side
 
     def forget_flows(self) -> None:
@@ -304,15 +304,9 @@ class CleanLane:
         """Whether such packets can be in order here; what follows others is often like them."""
         return self._meanings[opcode] & IS_OF != 0
 
-    def enter(self, side: CleanSide, requests: Requests, known: bool) -> None:
-        """The state machine has taken a packet of a connection: what follows may be in order.
-
-        Args:
-            known: whether the clean lane knows such packets.
-        """
-        path_mtu = side.connection.path_mtu
-        side.mtu = NONE if path_mtu is None else path_mtu
-        if side.on or not known or not is_clean(requests):
+    def enter(self, side: CleanSide, requests: Requests) -> None:
+        """The state machine has taken a request of a side, or a response to one: the next may be in order."""
+        if not is_clean(requests):
             return
         ledger, outcomes = requests.ledger, requests.outcomes
         building = ledger.building

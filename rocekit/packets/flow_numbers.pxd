@@ -7,6 +7,12 @@ cdef uint64_t _SECOND
 cdef uint64_t _WORD
 cdef uint64_t _SHIFT
 
+cdef uint64_t MAPPED
+cdef tuple _OCTETS
+
+@cython.locals(number=Py_ssize_t, high=uint64_t, low=uint64_t, a=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, d=Py_ssize_t)
+cdef _add_texts(list texts, list known)
+
 cdef uint64_t _mixed(uint64_t key) noexcept
 
 

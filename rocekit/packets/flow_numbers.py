@@ -15,7 +15,7 @@ import numpy as np
 
 from rocekit.packets.rows import COMPILED
 from rocekit.wire import QPN_BITS
-from rocekit.wire.network import address_text
+from rocekit.wire.network import MAPPED, OCTETS, address_text
 
 #: Bits for the number of an address where it is part of a key.
 ADDRESS_BITS: Final = 20
@@ -25,6 +25,7 @@ _FIRST: Final = int.from_bytes(urandom(8), "little") | 1
 _SECOND: Final = int.from_bytes(urandom(8), "little") | 1
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
+_OCTETS: Final = OCTETS
 
 
 class PairNumbers:
@@ -98,8 +99,19 @@ class Addresses:
     def of(self, high: Any, low: Any) -> Any:
         """Each address's number (int64): columns of the 64-bit halves; IPv4 as IPv4-mapped."""
         found = self._pairs.of(high, low)
-        self.texts += [address_text(*pair) for pair in self._pairs.known[len(self.texts) :]]
+        _add_texts(self.texts, self._pairs.known)
         return found
+
+
+def _add_texts(texts: list[str], known: list[tuple[int, int]]) -> None:
+    """Write the addresses that are not among the texts yet (see ``address_text``)."""
+    for number in range(len(texts), len(known)):
+        high, low = known[number]
+        if not high and low >> 32 == MAPPED:
+            a, b, c, d = low >> 24 & 0xFF, low >> 16 & 0xFF, low >> 8 & 0xFF, low & 0xFF
+            texts.append(f"{_OCTETS[a]}.{_OCTETS[b]}.{_OCTETS[c]}.{_OCTETS[d]}")
+        else:
+            texts.append(address_text(high, low))
 
 
 def _mixed(key: int) -> int:

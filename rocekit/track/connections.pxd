@@ -59,6 +59,9 @@ cdef class Connection:
     cdef public bint paired_surely
 
     cpdef Incidents met(self)
+    cpdef is_in(self, object first, object second)
+    cpdef has_around(self, int64_t side, object around)
+    cpdef has_progress(self, int64_t side, Progress progress)
 
     @cython.locals(met=Incidents)
     cpdef note_missed(self, object event)

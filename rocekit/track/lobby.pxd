@@ -54,6 +54,7 @@ cdef class Lobby:
     cdef public set _narrowed
     cdef public dict _by_ports
 
+    cpdef set_up(self, Chains chains, int64_t looks, set limits_met)
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)
 
@@ -106,6 +107,10 @@ cdef class Lobby:
 
     @cython.locals(waiting=int64_t)
     cpdef bint overdue(self, int64_t time_ns)
+
+
+@cython.locals(lobby=Lobby)
+cpdef Lobby lobby_of(Chains chains, int64_t looks, set limits_met)
 
 
 @cython.locals(group=dict, flow=Flow)

@@ -68,7 +68,8 @@ class Lobby:
         decided_by, surely: how the last partner was found (``Connection.paired_by``, ``paired_surely``).
     """
 
-    def __init__(self, chains: Chains, looks: int, limits_met: set[str]) -> None:
+    def set_up(self, chains: Chains, looks: int, limits_met: set[str]) -> None:
+        """In place of a constructor, whose arguments take long: a flood makes many lobbies."""
         self.flows: dict[Flow, None] = {}
         self.count = 0
         self._chains = chains
@@ -409,6 +410,13 @@ class Lobby:
         if qpns.has_same([(f.src, f.dst, f.qpn) for f in new]):
             return []
         return [f for f in alike if f.sport == responder.sport]
+
+
+def lobby_of(chains: Chains, looks: int, limits_met: set[str]) -> Lobby:
+    """A new lobby (see ``Lobby``)."""
+    lobby: Lobby = Lobby.__new__(Lobby)
+    lobby.set_up(chains, looks, limits_met)
+    return lobby
 
 
 def _facing(groups: list[dict[Flow, None]], responder: Flow) -> list[Flow]:

@@ -135,11 +135,14 @@ class Outcomes:
 
     def finish(self) -> None:
         """The capture ends here: nothing that is open gets a response."""
-        for transfer in (*(self.awaiting or ()), *self.unacked[self.first :]):
+        open_ones = self.unacked
+        if self.awaiting is not None or self.first:
+            open_ones = [*(self.awaiting or ()), *self.unacked[self.first :]]
+        for transfer in open_ones:
             if transfer.status != UNACKNOWLEDGED:
                 self.ledger.sink.ended(transfer)
                 continue
-            if transfer.is_read and transfer.response_next > transfer.first_psn:
+            if transfer.response_next > transfer.first_psn and transfer.is_read:
                 if transfer.response_next > transfer.last_psn and transfer.started:
                     # The requester never asked again: it had what the capture missed.
                     self.acknowledge(transfer, transfer.last_ns, transfer.last_frame)
@@ -147,5 +150,5 @@ class Outcomes:
                 transfer.status = INCOMPLETE
             self._end_unanswered(transfer)
         self.awaiting = None
-        self.unacked.clear()
+        self.unacked = []
         self.first = 0

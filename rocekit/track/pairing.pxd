@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection, connected
-from rocekit.track.lobby cimport Lobby
+from rocekit.track.lobby cimport Lobby, lobby_of
 from rocekit.track.pairs.waiting cimport Flow, seen
 from rocekit.packets.rows cimport Rows
 from rocekit.track.requests cimport Requests
@@ -16,6 +16,7 @@ cdef tuple OPERATION
 cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t CNP
+cdef int64_t ECN_CE
 cdef int64_t PROBATION
 cdef int64_t HALF
 cdef int64_t MASK
@@ -48,6 +49,7 @@ cdef class Pairing(SideTable):
     cdef public Chains _chains
     cdef public list _addresses
     cdef public int64_t _touched
+    cdef public bint _at_end
     cdef public dict _turnarounds
 
     cpdef _part(self, Flow flow)
@@ -61,6 +63,7 @@ cdef class Pairing(SideTable):
     @cython.locals(time_ns=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
 
+    @cython.locals(lobby=Lobby)
     cpdef Lobby _lobby(self, Flow flow)
 
     @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
@@ -86,7 +89,13 @@ cdef class Pairing(SideTable):
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
 
+    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
+
+    @cython.locals(waited=list)
     cpdef _let_go(self, Lobby lobby, Flow flow)
+
+    @cython.locals(r=Rows, i=Py_ssize_t, connection=Connection)
+    cdef bint _keep_alone(self, Flow flow, tuple waiting)
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect_responder(self, Flow flow)

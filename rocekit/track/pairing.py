@@ -17,7 +17,7 @@ from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
-from rocekit.track.lobby import Lobby, explains_most
+from rocekit.track.lobby import Lobby, explains_most, lobby_of
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
@@ -25,6 +25,7 @@ from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED, Flow, Waiting, seen
 from rocekit.track.requests import PROBATION
 from rocekit.track.rest.side_table import SideTable
 from rocekit.wire import OPERATION
+from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
@@ -80,6 +81,8 @@ class Pairing(SideTable):
         self._addresses: list[str] = []
         self._numbers = AddressNumbers()
         self._touched = 0
+        # Whether the capture is over: no packet of any flow comes any more.
+        self._at_end = False
         self._turnarounds: dict[tuple[str | None, str | None], int] = {}
 
     def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
@@ -134,6 +137,16 @@ class Pairing(SideTable):
         flow.connection.has_around(flow.side, around)
         return flow
 
+    def _count(self, connection: Connection, r: Rows, i: int) -> None:
+        """Count the packet at row ``i`` as one of its connection."""
+        connection.packets += 1
+        if r.ecn[i] == ECN_CE:
+            connection.ce_marked += 1
+        time_ns = r.time_ns[i]
+        if connection.first_ns is None:
+            connection.first_ns = time_ns
+        connection.last_ns = time_ns
+
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
         """Track the packet at row ``i``, which is one of its flow's connection."""
         raise NotImplementedError
@@ -164,7 +177,7 @@ class Pairing(SideTable):
             key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
             lobby = self._lobbies.get(key)
             if lobby is None:
-                lobby = self._lobbies[key] = Lobby(self._chains, self._looks, self.limits_met)
+                lobby = self._lobbies[key] = lobby_of(self._chains, self._looks, self.limits_met)
             flow.lobby = lobby
         return lobby
 
@@ -299,7 +312,22 @@ class Pairing(SideTable):
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
-        self._replay(lobby.take(flow))
+        waited = lobby.take(flow)
+        if self._at_end and len(waited) == 1 and self._keep_alone(flow, waited[0]):
+            return
+        self._replay(waited)
+
+    def _keep_alone(self, flow: Flow, waiting: Waiting) -> bool:
+        """Whether the only packet of a connection is a request that is best tracked when all have ended."""
+        _, _, r, i, chain = waiting
+        connection = flow.connection
+        if connection is None or connection.transport == "UC":
+            return False
+        if chain is not None or KINDS[r.opcode[i]] != REQUEST:
+            return False
+        self._count(connection, r, i)
+        self._sides[2 * connection.id + flow.side] = waiting
+        return True
 
     def _connect_responder(self, flow: Flow) -> Connection:
         connection = connected(

@@ -33,6 +33,8 @@ cdef class Requests:
     cdef public object clean
     cdef public bint in_lane
 
+    cpdef make_parts(self)
+
     @cython.locals(recent=Recent, ledger=Ledger, outcomes=Outcomes, assembly=Assembly)
     cpdef set_up(self, Connection connection, int64_t side, Sink sink, Progress progress)
 

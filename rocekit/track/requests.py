@@ -55,15 +55,19 @@ class Requests:
         are no objects (see ``clean_lane``).
     """
 
+    def make_parts(self) -> None:
+        """A constructor's arguments take long, and a flood has many sides."""
+        self.ledger = Ledger.__new__(Ledger)
+        self.outcomes = Outcomes.__new__(Outcomes)
+        self.assembly = Assembly.__new__(Assembly)
+        self.responses = Responses.__new__(Responses)
+
     def set_up(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
+        """From now on these are the requests of this side, and nothing of one before."""
         self.connection = connection
         self.progress = progress
         self.recent = recent = Recent()
-        # A constructor's arguments take long, and a flood has many sides.
-        self.ledger = ledger = Ledger.__new__(Ledger)
-        self.outcomes = outcomes = Outcomes.__new__(Outcomes)
-        self.assembly = assembly = Assembly.__new__(Assembly)
-        self.responses = Responses.__new__(Responses)
+        ledger, outcomes, assembly = self.ledger, self.outcomes, self.assembly
         ledger.set_up(connection, side, sink, progress)
         outcomes.set_up(ledger, progress, recent)
         assembly.set_up(ledger, progress, recent, outcomes)
@@ -324,5 +328,6 @@ class Requests:
 def requests_of(connection: Connection, side: int, sink: Sink, progress: Progress) -> Requests:
     """A side's state machine."""
     requests: Requests = Requests.__new__(Requests)
+    requests.make_parts()
     requests.set_up(connection, side, sink, progress)
     return requests

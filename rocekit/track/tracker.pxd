@@ -19,7 +19,6 @@ cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t DATAGRAM
 cdef int64_t CNP
-cdef int64_t ECN_CE
 cdef int64_t _SHORT
 
 
@@ -68,8 +67,6 @@ cdef class Tracker(Pairing):
 
     @cython.locals(clean=CleanSide)
     cdef _count_before(self, Flow flow)
-
-    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
 
     @cython.locals(side=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)

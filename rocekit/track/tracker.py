@@ -32,11 +32,10 @@ from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.pairs.waiting import Flow
 from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.requests import Requests
-from rocekit.track.rest.sides import pack
+from rocekit.track.rest.sides import PackedSide, pack
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.mad import Mad, parse_mad
-from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
@@ -240,15 +239,6 @@ class Tracker(Pairing):
         if clean is not None:
             self._lane.flush(clean)
 
-    def _count(self, connection: Connection, r: Rows, i: int) -> None:
-        connection.packets += 1
-        if r.ecn[i] == ECN_CE:
-            connection.ce_marked += 1
-        time_ns = r.time_ns[i]
-        if connection.first_ns is None:
-            connection.first_ns = time_ns
-        connection.last_ns = time_ns
-
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
         self._count_before(flow)
         self._count(connection, r, i)
@@ -278,7 +268,7 @@ class Tracker(Pairing):
                 if isinstance(requests, Requests):
                     if requests.in_lane:
                         requests.clean.leave()
-                elif requests is not None and requests.unmade:
+                elif isinstance(requests, PackedSide) and requests.unmade:
                     resting.append(at)
             self._kept.forget()
             # One after the other: there may be many, and all of them take much memory.
@@ -343,6 +333,7 @@ class Tracker(Pairing):
         self.icrc_ignored = self.icrc_ignored or bool(suspects)
         for suspect in suspects:
             self._take_suspect(suspect)
+        self._at_end = True
         for lobby in self._lobbies.values():
             self._empty(lobby)
         for requests in self._sides:

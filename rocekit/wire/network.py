@@ -33,14 +33,14 @@ ECN_CE: Final = 3  # congestion experienced
 
 
 #: What stands between the dots of an IPv4 address.
-_OCTETS: Final = tuple(map(str, range(256)))
+OCTETS: Final = tuple(map(str, range(256)))
 
 
 def address_text(high: int, low: int) -> str:
     """An address as people write it, from its two 64-bit halves; an IPv4-mapped one (a GID) in dots."""
     if not high and low >> 32 == MAPPED:
         a, b, c, d = low >> 24 & 0xFF, low >> 16 & 0xFF, low >> 8 & 0xFF, low & 0xFF
-        return f"{_OCTETS[a]}.{_OCTETS[b]}.{_OCTETS[c]}.{_OCTETS[d]}"
+        return f"{OCTETS[a]}.{OCTETS[b]}.{OCTETS[c]}.{OCTETS[d]}"
     # Both are imported where a capture has such an address: an IPv4 one needs neither.
     if high:  # the C library is 20 times as fast, and writes the same unless this half is zero (RFC 5952, 5)
         return _ipv6_text()((high << 64 | low).to_bytes(16, "big"))

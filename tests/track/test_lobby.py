@@ -12,7 +12,7 @@ from rocekit.decode import Decoder
 from rocekit.machine.limits import PAIRING_LOOKS
 from rocekit.packets.rows import Rows
 from rocekit.track.bulk import Chains
-from rocekit.track.lobby import Lobby
+from rocekit.track.lobby import lobby_of
 from rocekit.track.pairs.waiting import Flow
 from rocekit.wire.build import build_frame
 
@@ -34,7 +34,7 @@ def test_where_not_all_rivals_can_be_looked_at_a_pair_is_not_sure(
     with open_capture(io.BytesIO(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))) as reader:
         rows = Rows(Decoder().decode(next(iter(reader))))
     met: set[str] = set()
-    lobby = Lobby(Chains(), looks, met)
+    lobby = lobby_of(Chains(), looks, met)
     requester, responder = Flow(0, 1, 5, "RC", 1000), Flow(1, 0, 6, "RC", 2000)
     for flow, row in ((requester, 0), (responder, 1)):
         lobby.add(flow)

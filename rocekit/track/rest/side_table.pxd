@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.ledger cimport Sink
 from rocekit.track.progress cimport Progress
@@ -11,6 +12,7 @@ from rocekit.track.rest.sides cimport PackedSide, woken
 
 cdef class SideTable(Sink):
     cdef public list _sides
+    cdef public Requests _spare
 
     cpdef Requests _awake(self, Connection connection, int64_t side)
 
@@ -21,3 +23,6 @@ cdef class SideTable(Sink):
 
     @cython.locals(requests=Requests, side=int64_t, rested=bint)
     cpdef _end(self, Connection connection)
+
+    @cython.locals(requests=Requests, progress=Progress)
+    cdef _end_alone(self, Connection connection, int64_t side, Rows r, Py_ssize_t i)

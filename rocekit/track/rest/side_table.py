@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocekit.track.connections import NEITHER_KNOWN
 from rocekit.track.ledger import Sink
@@ -11,7 +11,9 @@ from rocekit.track.requests import requests_of
 from rocekit.track.rest.sides import PackedSide, woken
 
 if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
+    from rocekit.track.pairs.waiting import Waiting
     from rocekit.track.requests import Requests
 
 
@@ -20,14 +22,17 @@ class SideTable(Sink):
 
     def __init__(self) -> None:
         # Of connection n: a at 2n, b at 2n + 1.
-        self._sides: list[Requests | PackedSide | None] = []
+        self._sides: list[Requests | PackedSide | Waiting | None] = []
+        # A state machine for sides of which the capture has one packet: one is over before the next begins.
+        self._spare: Requests | None = None
 
     def _awake(self, connection: Connection, side: int) -> Requests | None:
         """The requests of a side, which may have been at rest; None: it has sent none."""
-        found = self._sides[2 * connection.id + side]
+        found: Any = self._sides[2 * connection.id + side]
         if isinstance(found, PackedSide):
             found = self._sides[2 * connection.id + side] = woken(found, connection, side, self)
-        return found
+        awake: Requests | None = found
+        return awake
 
     def _side(self, connection: Connection, side: int) -> Requests:
         """The requests of a side, to which a packet belongs."""
@@ -46,10 +51,30 @@ class SideTable(Sink):
     def _end(self, connection: Connection) -> None:
         """Nothing more comes on a connection: close what is open."""
         for side in (0, 1):
-            rested = isinstance(self._sides[2 * connection.id + side], PackedSide)
+            found: Any = self._sides[2 * connection.id + side]
+            if found is None:
+                continue
+            if isinstance(found, tuple):
+                self._end_alone(connection, side, found[2], found[3])
+                self._sides[2 * connection.id + side] = None
+                continue
+            rested = isinstance(found, PackedSide)
             requests = self._awake(connection, side)
             if requests is not None:
                 requests.finalise()
             if requests is not None and rested:  # many may end at once: one after the other
                 self.settled(requests.ledger.window)
                 self._sides[2 * connection.id + side] = None
+
+    def _end_alone(self, connection: Connection, side: int, r: Rows, i: int) -> None:
+        """End a side of which the capture has the request at row ``i`` only: a flood has many."""
+        progress = Progress(True)
+        connection.has_progress(side, progress)
+        requests = self._spare
+        if requests is None:
+            requests = self._spare = requests_of(connection, side, self, progress)
+        else:
+            requests.set_up(connection, side, self, progress)
+        requests.start(r.psn[i])
+        requests.request(r, i)
+        requests.finalise()

@@ -96,6 +96,8 @@ LEFT_OUT: Final = "left out"
 
 #: What is around packets is kept as text: it takes the room of so many addresses.
 _OF_A_WRAPPING: Final = 4
+#: What is copied in one piece may be so many times as large as its parts.
+_WHOLE: Final = 2
 _PLAIN: Column = np.zeros(1, np.int32)
 #: By opcode; the 257th row (also index −1) is that of a packet without one.
 _VENDOR = np.array([*VENDOR, False])
@@ -275,11 +277,13 @@ class Decoder:
             index = found["index"][rows]
             begin, start = batch.offset[index], found["start"][rows]
             end = np.minimum(start + LOOK_AHEAD, begin + batch.caplen[index])
-            data = batch.buffer.data
-            parts = [data[first:last] for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
-            return Fronts(
-                b"".join(parts), np.cumsum(end - begin), start - begin, batch.linktype[index].astype(np.int64)
-            )
+            data, lengths, linktypes = batch.buffer.data, end - begin, batch.linktype[index].astype(np.int64)
+            first, last = int(begin.min()), int(end.max())
+            if last - first <= _WHOLE * int(lengths.sum()):  # nearly all there is: one copy, not thousands
+                return Fronts(bytes(data[first:last]), begin - first, end - first, start - begin, linktypes)
+            parts = [data[one:behind] for one, behind in zip(begin.tolist(), end.tolist(), strict=True)]
+            ends = np.cumsum(lengths)
+            return Fronts(b"".join(parts), ends - lengths, ends, start - begin, linktypes)
 
         wrapping, scope = np.zeros(len(found["bth"]), np.int32), np.zeros(len(found["bth"]), np.int64)
         wrapping[wrapped], scope[wrapped] = self._wrappings.of(found["chain"], found["scope"], fronts)

@@ -36,6 +36,10 @@ cdef class PairNumbers:
     cpdef _insert(self, uint64_t high, uint64_t low, int64_t number)
 
 
+@cython.locals(row=Py_ssize_t, key=object, number=object)
+cpdef int64_t numbers_of_keys(const uint64_t[::1] keys, dict known, int64_t count, int64_t[::1] found)
+
+
 @cython.final
 cdef class FlowNumbers:
     cdef PairNumbers _scoped

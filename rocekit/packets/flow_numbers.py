@@ -131,6 +131,21 @@ def _empty_table(size: int) -> tuple[Any, Any, Any]:
     return first, second, numbers
 
 
+def numbers_of_keys(keys: Any, known: dict[int, int], count: int, found: Any) -> int:
+    """Fill in the number of each key; those that are not ``known`` get the next ones, from ``count`` on.
+
+    Returns the number that is next then.
+    """
+    for row in range(len(found)):
+        key = int(keys[row])
+        number = known.get(key)
+        if number is None:
+            number = known[key] = count
+            count += 1
+        found[row] = number
+    return count
+
+
 class FlowNumbers:
     """The numbers of one-way flows: source address, destination address, destination QPN, scope.
 

@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 cdef class Rows:
     cdef public object _packets
     cdef public object _around
+    cdef public list _encapsulation
+    cdef public object _wrappings
     cdef public dict _others
     cdef public Py_ssize_t count
     cdef public const int64_t[::1] before_src

@@ -14,6 +14,8 @@ from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import FIELD_HOMES, HAS, HAS_OF
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocekit.packets import Packets
     from rocekit.packets.wrapping import Wrapping
 
@@ -72,6 +74,8 @@ class Rows:
     def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
         self._packets = packets
         self._around = packets.wrappings[0] if len(packets.wrappings) == 1 else None
+        self._encapsulation: list[int] | None = None
+        self._wrappings: Sequence[Wrapping] = ()
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
         self.before_src, self.before_ns = (column(values) for values in before)
@@ -131,7 +135,12 @@ class Rows:
         """What is around packet ``i``."""
         if self._around is not None:
             return self._around
-        found: Wrapping = self._packets.wrappings[self.encapsulation[i]]
+        if self._encapsulation is None:
+            self._encapsulation, self._wrappings = (
+                self._packets.encapsulation.tolist(),
+                self._packets.wrappings,
+            )
+        found: Wrapping = self._wrappings[self._encapsulation[i]]
         return found
 
     def payload(self, i: int) -> bytes:

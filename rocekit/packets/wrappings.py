@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets.flow_numbers import PairNumbers
+from rocekit.packets.flow_numbers import PairNumbers, numbers_of_keys
 from rocekit.packets.walk import Walk
 from rocekit.packets.wrapping import PLAIN, Parts, Wrapping
 from rocekit.wire.encapsulations import (
@@ -33,13 +33,14 @@ LOOK_AHEAD: Final = 16
 
 
 class Fronts(NamedTuple):
-    """The bytes of frames up to their packets and some of these, one frame after the other.
+    """The bytes of frames up to their packets and some of these.
 
     Attributes:
-        ends: where those of each frame end in ``data``; starts: where its packet starts in the frame.
+        begins, ends: where those of each frame are in ``data``; starts: where its packet starts in the frame.
     """
 
     data: bytes
+    begins: Ints
     ends: Ints
     starts: Ints
     linktypes: Ints
@@ -81,16 +82,16 @@ class WrappingTable(Sequence[Wrapping]):
         """The scope of each."""
         return self._scopes[numbers]
 
-    def add(self, scopes: Sequence[int], fronts: Fronts) -> None:
+    def add(self, scopes: Ints, fronts: Fronts) -> None:
         """Add wrappings with these scopes, in order of their numbers."""
         self._firsts.append(len(self))
         self._fronts.append(fronts)
-        self._scopes = np.append(self._scopes, np.array(scopes, np.int64))
+        self._scopes = np.append(self._scopes, scopes)
 
     def _read(self, number: int) -> Parts:
         at = bisect_right(self._firsts, number) - 1
         fronts, n = self._fronts[at], number - self._firsts[at]
-        frame = fronts.data[int(fronts.ends[n - 1]) if n else 0 : int(fronts.ends[n])]
+        frame = fronts.data[int(fronts.begins[n]) : int(fronts.ends[n])]
         with self._alone:
             trail = self._walk.trail(frame, int(fronts.linktypes[n]), int(fronts.starts[n]))
         return _parts(frame, trail)
@@ -134,15 +135,11 @@ class Wrappings:
         found: Ints = self._pairs.of(chain, scope)
         before, known = len(self.every), self._scopes
         if len(self._pairs.known) > before:
-            numbers, first = np.unique(found, return_index=True)
-            rows = first[np.searchsorted(numbers, before) :]
-            scopes = []
-            for key in scope[rows].tolist():
-                own = known.get(key)
-                if own is None:
-                    own = known[key] = self._scopes_known
-                    self._scopes_known += 1
-                scopes.append(own)
+            # New numbers go up by one: a row has one for the first time if none before is as high.
+            highest = np.maximum.accumulate(np.append(before - 1, found))
+            rows = np.flatnonzero(highest[1:] > highest[:-1])
+            scopes = np.empty(len(rows), np.int64)
+            self._scopes_known = numbers_of_keys(scope[rows], known, self._scopes_known, scopes)
             self.every.add(scopes, fronts(rows))
         return found, self.every.scopes(found)
 

@@ -58,7 +58,7 @@ cdef class Pairing(SideTable):
     cpdef Flow _flow(self, Rows r, Py_ssize_t i)
 
     @cython.locals(flow=Flow)
-    cpdef Flow _expected(self, Rows r, Py_ssize_t i)
+    cpdef Flow _expected(self, Rows r, Py_ssize_t i, object around)
 
     @cython.locals(time_ns=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
@@ -81,7 +81,7 @@ cdef class Pairing(SideTable):
     cpdef _add(self, Connection connection)
 
     @cython.locals(flow=Flow)
-    cpdef Flow _new_flow(self, Rows r, Py_ssize_t i)
+    cpdef Flow _new_flow(self, Rows r, Py_ssize_t i, object around)
 
     @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
     cpdef _fetch(self, list waited)

@@ -102,10 +102,15 @@ class Pairing(SideTable):
         number = r.flow[i]
         flow = self._by_number[number] if number < len(self._by_number) else None
         if flow is None:
-            key = flow_key(r, i)
+            around = r.around(i)
+            scope = around.scope
+            key = _key(r.src[i], r.dst[i], r.dest_qpn[i], scope)
             flow = self._flows.get(key)
             if flow is None:
-                flow = self._expected(r, i) or self._new_flow(r, i)
+                if scope or self._scopes:
+                    flow = self._expected(r, i, around)
+                if flow is None:
+                    flow = self._new_flow(r, i, around)
                 self._flows[key] = flow
             flow.number = number
             if number >= len(self._by_number):
@@ -113,14 +118,11 @@ class Pairing(SideTable):
             self._by_number[number] = flow
         return flow
 
-    def _expected(self, r: Rows, i: int) -> Flow | None:
+    def _expected(self, r: Rows, i: int, around: Wrapping) -> Flow | None:
         """The flow of packet ``i`` if its connection was known beforehand, but not its scope.
 
         The two directions of a connection may differ in it: a mirror may show a tag in one of them only.
         """
-        around = r.around(i)
-        if not around.scope and not self._scopes:
-            return None
         way = _key(r.src[i], r.dst[i], r.dest_qpn[i])
         if around.scope:
             self._scopes.setdefault(way, set()).add(around.scope)
@@ -157,10 +159,9 @@ class Pairing(SideTable):
 
     # ------------------------------------------------------------------ by PSN
 
-    def _new_flow(self, r: Rows, i: int) -> Flow:
+    def _new_flow(self, r: Rows, i: int, around: Wrapping) -> Flow:
         flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
-        flow.around = r.around(i)
-        flow.scope = flow.around.scope
+        flow.around, flow.scope = around, around.scope
         if self._known.by_end:
             known = self._known.pair_of(
                 self._addresses[flow.src], self._addresses[flow.dst], flow.qpn, r.time_ns[i], r.psn[i]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: The modules, each behind those whose types it uses.
 MODULES: Final = (
     "files.record_loops",
+    "wire.places",
     "packets.rows",
     "packets.flow_numbers",
     "packets.walk",

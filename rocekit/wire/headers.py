@@ -35,14 +35,8 @@ class Field(NamedTuple):
         return int.from_bytes(header[self.offset // 8 : last], "big") >> last * 8 - end & (1 << self.bits) - 1
 
 
-class NumberPlace(NamedTuple):
-    """Where a number is in a header: its bytes, and how they become the number."""
-
-    first: int
-    last: int
-    shift: int
-    mask: int
-
+NumberPlace = tuple[int, int, int, int]
+"""Where a number is: its first byte, the one behind its last, the bits behind it in the last, and a mask."""
 
 #: What ``struct`` calls numbers, by their bits.
 _CODES: Final = MappingProxyType({8: "B", 16: "H", 32: "I", 64: "Q"})
@@ -95,7 +89,7 @@ class Header:
         for f in self.fields:
             end, last = f.offset + f.bits, (f.offset + f.bits + 7) // 8
             if not f.reserved and not f.is_bytes:
-                found[f.name] = NumberPlace(f.offset // 8, last, last * 8 - end, (1 << f.bits) - 1)
+                found[f.name] = f.offset // 8, last, last * 8 - end, (1 << f.bits) - 1
         return found
 
     def unpack(self, data: bytes | memoryview) -> dict[str, int | bytes]:

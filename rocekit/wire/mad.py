@@ -5,7 +5,7 @@ Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole field
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from rocekit.wire.cm import (
     ip_service,
 )
 from rocekit.wire.network import MAPPED, address_text
+from rocekit.wire.places import number_at, numbers_of
 
 # Private data in words takes a table of applications, which few captures need: it is loaded when asked.
 if TYPE_CHECKING:
@@ -104,23 +105,11 @@ class CmMessage:
         place = self.layout.numbers.get(name)
         if place is None:
             return None
-        first, last, shift, mask = place
-        if last > len(self.data):
-            return None
-        return int.from_bytes(self.data[first:last], "big") >> shift & mask
+        return number_at(place, self.data)
 
-    def several(self, names: Iterable[str]) -> list[int | None]:
+    def several(self, names: tuple[str, ...]) -> list[int | None]:
         """``number`` of each name."""
-        places, data, size = self.layout.numbers, self.data, len(self.data)
-        found: list[int | None] = []
-        for name in names:
-            place = places.get(name)
-            if place is None or place[1] > size:
-                found.append(None)
-            else:
-                first, last, shift, mask = place
-                found.append(int.from_bytes(data[first:last], "big") >> shift & mask)
-        return found
+        return numbers_of(self.layout.numbers, names, self.data)
 
     def gid(self, name: str) -> bytes | None:
         """The bytes of a GID; None if the message does not have it or is cut before its end."""

@@ -89,16 +89,14 @@ def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
 def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
     """The transmissions of a REP that got no answer; empty if it got one, or could still get it."""
     replies = exchange.sent("REP")
-    if not replies or (not _has_reply_only(exchange) and _ends_otherwise(exchange, replies)):
+    reply_only = _has_reply_only(exchange)
+    if not replies or (not reply_only and _ends_otherwise(exchange, replies)):
         return []
     connection = exchange.connection
     used = connection is not None and connection.progress[0] is not None and connection.progress[0].started
-    sent = connection is not None and any(
-        t.side == 0 for t in evidence.transfers_of.get((connection.id, 0), ())
-    )
-    if used and sent:
+    if used and evidence.transfers_of.get((connection.id, 0)):  # type: ignore[union-attr]
         return []  # the client's first packet counts as an RTU (12.9.7)
-    silence = _end_ns(evidence, exchange) - replies[-1].time_ns
+    silence = (evidence.last_ns if reply_only else _end_ns(evidence, exchange)) - replies[-1].time_ns
     return replies if len(replies) > 1 or silence > exchange.response_timeout_ns("REP") > 0 else []
 
 

@@ -29,8 +29,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             yield _closed(evidence, stories)
     reported = {(s.connection.id, s.side) for s in evidence.stories if s.rule == RULE.name}
     for connection in evidence.connections:
-        if not connection.naks and not evidence.knows_start(connection):
-            continue  # no NAK came, and no starting PSN is known
+        if not connection.naks and (connection.first_ns is None or not evidence.knows_start(connection)):
+            continue  # no NAK came, and there is no packet, or no starting PSN is known
         for side in (0, 1):
             if (connection.id, side) not in reported:
                 yield from _look_at(evidence, connection, side)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.findings.finding import INFO, WARNING, Finding, Rule
@@ -11,6 +11,7 @@ from rocekit.flows.observer import REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.flows.view import FlowView
     from rocekit.track.connections import Connection
 
 
@@ -21,31 +22,43 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         if any(n.traffic_class is not None or n.service_level is not None for n in c.negotiated)
     )
     for connection in evidence.among(agreed, evidence.survey.several_classes()):
-        classes = _classes(evidence, connection)
+        views = _views(evidence, connection)
+        if views == _NEITHER:  # a flood has many connections without packets
+            continue
+        classes = _classes(views)
         if len({dscp for _, _, dscp in classes}) > 1:
             by_kind = _by_kind(classes)
             if by_kind is None:
                 yield _finding(connection, classes)
             else:
                 yield _of_responses(evidence, connection, classes, *by_kind)
-        yield from _other_than_agreed(evidence, connection, classes)
+        yield from _other_than_agreed(evidence, connection, views, classes)
 
 
 _Classes = dict[tuple[int, str, int], tuple[int, int]]
+_Views = tuple["FlowView | None", "FlowView | None"]
+_NEITHER: Final = (None, None)
 
 
-def _classes(evidence: Evidence, connection: Connection) -> _Classes:
+def _views(evidence: Evidence, connection: Connection) -> _Views:
+    """What each side sent."""
+    observer = evidence.observer
+    return _NEITHER if observer is None else (observer.flow(connection, 0), observer.flow(connection, 1))
+
+
+def _classes(views: _Views) -> _Classes:
     """(side, kind, DSCP) to (packets, first frame), without CNPs, which have their own class on purpose."""
     found: _Classes = {}
-    for side in (0, 1):
-        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+    for side, view in enumerate(views):
         for kind in (REQUEST, RESPONSE):
             for dscp, seen in (view.dscps.get(kind, {}) if view is not None else {}).items():
                 found[side, kind, dscp] = seen
     return found
 
 
-def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Classes) -> Iterator[Finding]:
+def _other_than_agreed(
+    evidence: Evidence, connection: Connection, views: _Views, classes: _Classes
+) -> Iterator[Finding]:
     """An info if packets have another traffic class than the REQ or the journal says."""
     found: dict[str, Any] = {}
     frames: list[int] = []
@@ -59,7 +72,7 @@ def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Cla
             found |= {f"agreed_dscp_{name}": dscp, f"dscp_{name}": sorted(sent)}
             words.append(f"{connection.named(side)} sends with DSCP {_list(sent)}, not {dscp}")
             frames += sent.values()
-        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        view = views[side]
         tagged = view.priorities if view is not None else set()
         if agreed.service_level is not None and tagged and agreed.service_level not in tagged:
             found |= {

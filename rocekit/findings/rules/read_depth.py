@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.agreed:
-        for side in (0, 1):
+        for side in (0, 1) if connection.transfers else ():
             exceeded = _exceeded(evidence, connection, side)
             if exceeded is not None:
                 yield _finding(connection, side, *exceeded)
@@ -29,11 +29,9 @@ def _exceeded(
     evidence: Evidence, connection: Connection, side: int
 ) -> tuple[int, int, list[Transfer]] | None:
     """(most outstanding, limit, which) if ``side`` had too many; else None."""
-    limit = _limit(connection, side)
-    if limit is None:
-        return None
     requests = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in READ_DEPTH]
-    if not requests:
+    limit = _limit(connection, side) if requests else None
+    if limit is None:
         return None
     worst, at = _most(requests, evidence.last_ns)
     return (worst, limit, at) if worst > limit else None

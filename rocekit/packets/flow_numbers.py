@@ -9,13 +9,14 @@ at one place of the table, so that each packet looks at all before it. The numbe
 from __future__ import annotations
 
 from os import urandom
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 
 from rocekit.packets.rows import COMPILED
 from rocekit.wire import QPN_BITS
-from rocekit.wire.network import MAPPED, OCTETS, address_text
+from rocekit.wire.network import MAPPED, OCTETS, address_text, ipv6_text
 
 #: Bits for the number of an address where it is part of a key.
 ADDRESS_BITS: Final = 20
@@ -26,6 +27,7 @@ _SECOND: Final = int.from_bytes(urandom(8), "little") | 1
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
 _OCTETS: Final = OCTETS
+_HALVES: Final = Struct(">QQ").pack
 
 
 class PairNumbers:
@@ -110,6 +112,8 @@ def _add_texts(texts: list[str], known: list[tuple[int, int]]) -> None:
         if not high and low >> 32 == MAPPED:
             a, b, c, d = low >> 24 & 0xFF, low >> 16 & 0xFF, low >> 8 & 0xFF, low & 0xFF
             texts.append(f"{_OCTETS[a]}.{_OCTETS[b]}.{_OCTETS[c]}.{_OCTETS[d]}")
+        elif high:
+            texts.append(ipv6_text()(_HALVES(high, low)))
         else:
             texts.append(address_text(high, low))
 

@@ -366,7 +366,9 @@ class Lobby:
     def elect(self, responder: Flow) -> Flow | None:
         """The flow that explains more of the responses than any other; UDP source ports break a tie."""
         votes = {f: n for f, n in responder.votes.items() if f in self.flows and self.may_pair(f, responder)}
-        most = max(votes.values(), default=0)
+        if not votes:
+            return None
+        most = max(votes.values())
         best = [f for f, n in votes.items() if n == most]
         if len(best) == 1:
             rivals = [f for f, n in responder.votes.items() if n >= most and f in self._by_ports]

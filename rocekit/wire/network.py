@@ -43,14 +43,15 @@ def address_text(high: int, low: int) -> str:
         return f"{OCTETS[a]}.{OCTETS[b]}.{OCTETS[c]}.{OCTETS[d]}"
     # Both are imported where a capture has such an address: an IPv4 one needs neither.
     if high:  # the C library is 20 times as fast, and writes the same unless this half is zero (RFC 5952, 5)
-        return _ipv6_text()((high << 64 | low).to_bytes(16, "big"))
+        return ipv6_text()((high << 64 | low).to_bytes(16, "big"))
     from ipaddress import IPv6Address
 
     return str(IPv6Address(low))
 
 
 @cache
-def _ipv6_text() -> Callable[[bytes], str]:
+def ipv6_text() -> Callable[[bytes], str]:
+    """What writes an IPv6 address whose upper half is not zero."""
     from socket import AF_INET6, inet_ntop
 
     return partial(inet_ntop, AF_INET6)

@@ -20,4 +20,5 @@ cpdef int64_t of_hash(int64_t own, int64_t other)
 cpdef int64_t of_own(int64_t own, int64_t other)
 
 
+@cython.locals(hashed=int64_t)
 cpdef bint fit(int64_t a, int64_t a_port, int64_t b, int64_t b_port)

@@ -42,13 +42,14 @@ RULES: Final[tuple[Callable[[int, int], int], ...]] = (of_both, of_hash, of_own)
 def fit(a: int, a_port: int, b: int, b_port: int) -> bool:
     """Whether QPs ``a`` and ``b`` send to each other from these ports under one of the rules.
 
-    Each rule is called by its name: a lobby may ask twenty times a packet, and compiled a name is no object.
+    The rules stand here once more: a lobby may ask twenty times a packet, and most flows fit none.
     """
     if a_port == b_port and of_both(a, b) == a_port:  # it gives both the same
         return True
-    if of_hash(a, b) == a_port and of_hash(b, a) == b_port:
+    hashed = _LEAST + ((a * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS)
+    if hashed == a_port and _LEAST + ((b * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS) == b_port:
         return True
-    return of_own(a, b) == a_port and of_own(b, a) == b_port
+    return (_LEAST | a & _LOW) == a_port and (_LEAST | b & _LOW) == b_port
 
 
 def of_peers(qpn: int, port: int) -> set[int]:

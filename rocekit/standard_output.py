@@ -6,7 +6,10 @@ import io
 import os
 import select
 import sys
-from typing import Any, BinaryIO, cast
+
+TYPE_CHECKING = False  # to import typing takes longer than all of this
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 
 class WholeWrites(io.BufferedIOBase):
@@ -44,9 +47,10 @@ def standard_output() -> BinaryIO:
     """Standard output for bytes; what text is in its buffer goes before them."""
     sys.stdout.flush()
     buffer: Any = getattr(sys.stdout, "buffer", sys.stdout)
-    if not isinstance(buffer, io.RawIOBase):
-        return cast(BinaryIO, buffer)
-    return cast(BinaryIO, WholeWrites(buffer.fileno(), "standard output"))
+    if isinstance(buffer, io.RawIOBase):
+        buffer = WholeWrites(buffer.fileno(), "standard output")
+    found: BinaryIO = buffer
+    return found
 
 
 def _nowhere() -> io.TextIOWrapper:
@@ -71,8 +75,9 @@ def write_whole() -> None:
                 continue
         except (OSError, ValueError):
             continue
+        writes: Any = WholeWrites(number, f"<{name}>")
         whole = io.TextIOWrapper(
-            cast(BinaryIO, WholeWrites(number, f"<{name}>")),
+            writes,
             stream.encoding,
             stream.errors,
             write_through=True,

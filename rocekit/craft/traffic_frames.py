@@ -23,7 +23,8 @@ from rocekit import wire
 from rocekit.craft.traffic import Traffic
 from rocekit.craft.traffic_columns import Columns, Ints, qpn
 from rocekit.files.growing import GrowingFile
-from rocekit.files.outputs import name_of, not_written
+from rocekit.files.new_file import not_written
+from rocekit.files.outputs import name_of
 from rocekit.standard_output import standard_output
 from rocekit.wire import BTH, ICRC_BYTES
 from rocekit.wire.build import LEAST_SOURCE_PORT, build_frame

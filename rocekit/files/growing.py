@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
-from pathlib import Path
 
 from rocekit.errors import CaptureError, RocekitError
-from rocekit.files.new_file import NewFile
-from rocekit.files.outputs import not_written
+from rocekit.files.new_file import NewFile, not_written
+
+TYPE_CHECKING = False  # `rocekit record` of a short program would take longer to load pathlib than to write
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class GrowingFile:
@@ -43,7 +46,7 @@ class GrowingFile:
             self.file.flush()
         kept = None if self._new.is_empty else self._new.kept_in
         if kept is not None and isinstance(named, RocekitError):
-            where = Path(self._name).with_name(kept.name)
+            where = os.path.join(os.path.dirname(self._name), kept.name)  # noqa: PTH118, PTH120
             named = CaptureError(f"{named.args[0]}; what was written is in {where}")
         self._error = named
         return named

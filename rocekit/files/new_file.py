@@ -14,7 +14,7 @@ import contextlib
 import os
 import stat
 
-from rocekit.errors import RocekitError
+from rocekit.errors import CaptureError, RocekitError
 
 TYPE_CHECKING = False  # `rocekit record` waits for this module: to import typing takes as long as all of it
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ _HIDDEN: Final = ".rocekit-"
 _MOST_LINKS: Final = 40
 """Symbolic links that are followed at most, as by Linux."""
 _BUFFER: Final = 1 << 20
+
+
+def not_written(error: OSError, name: str | Path) -> OSError | CaptureError:
+    """The error to raise if writing ``name`` failed: one that names it, or BrokenPipeError as it is."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return CaptureError(f"cannot be written: {error.strerror or error}", file=name)
 
 
 def place_of(out: str | Path) -> Path:

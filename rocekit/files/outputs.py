@@ -13,22 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
 
-from rocekit.errors import CaptureError, RocekitError
+from rocekit.errors import RocekitError
 from rocekit.files.capture_names import stem
-from rocekit.files.new_file import NewFile, place_of
+from rocekit.files.new_file import NewFile, not_written, place_of
 from rocekit.standard_output import standard_output
 
 STANDARD_OUTPUT: Final = "standard output"
 """What errors call it."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait while files are made and take their places."""
-
-
-def not_written(error: OSError, name: str | Path) -> OSError | CaptureError:
-    """The error to raise if writing ``name`` failed: one that names it, or BrokenPipeError as it is."""
-    if isinstance(error, BrokenPipeError):
-        return error
-    return CaptureError(f"cannot be written: {error.strerror or error}", file=name)
 
 
 def check_apart(packets: str | Path | None, journal: str | Path | None) -> None:

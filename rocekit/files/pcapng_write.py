@@ -15,7 +15,8 @@ import numpy as np
 from rocekit._version import VERSION
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET, SECTION_HEADER, FrameBatch
 from rocekit.files.growing import GrowingFile
-from rocekit.files.outputs import Together, is_stdout, name_of, not_written, writing
+from rocekit.files.new_file import not_written
+from rocekit.files.outputs import Together, is_stdout, name_of, writing
 from rocekit.files.pcapng import (
     BYTE_ORDER_MAGIC,
     IF_NAME,

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Protocol
 from rocekit.errors import CaptureError
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET
 from rocekit.files.growing import GrowingFile
-from rocekit.files.outputs import is_stdout, name_of, not_written
+from rocekit.files.new_file import not_written
+from rocekit.files.outputs import is_stdout, name_of
 from rocekit.files.pcap import NANOSECONDS_MAGIC
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.standard_output import standard_output

@@ -9,9 +9,11 @@ used, unknown keys are kept. The writer is strict: an unknown event or key is a 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # to import typing takes longer than to write a short program's journal
 if TYPE_CHECKING:
+    from typing import Any
+
     from rocekit.journal.reading import read_journal
     from rocekit.journal.records import Journal, JournalEvent, Problem, merge, parse_event
     from rocekit.journal.writing import JournalWriter

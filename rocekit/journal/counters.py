@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError
 from rocekit.machine.counters import GROUPS, CounterPlace, CounterReader, CounterSnapshot
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any, Final
+
     from rocekit.journal.records import Journal, JournalEvent
     from rocekit.journal.rotating import RotatingJournal
     from rocekit.journal.writing import JournalWriter

@@ -9,21 +9,24 @@ program started or ended), and what the journal does *not* contain: ``records_lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+
+TYPE_CHECKING = False  # to import typing or dataclasses takes longer than to write a short program's journal
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 CLOCK = "realtime"
 _END_64 = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of value. ``words`` describe it, for the message when ``accepts`` returns False."""
 
-    words: str
-    accepts: Callable[[object], bool]
+    __slots__ = ("accepts", "words")
+
+    def __init__(self, words: str, accepts: Callable[[object], bool]) -> None:
+        self.words, self.accepts = words, accepts
 
 
 def _is_uint(value: object) -> bool:
@@ -106,7 +109,6 @@ COMMON: Mapping[str, Kind] = MappingProxyType(
 MAY_LACK = frozenset({"clock", "mono_ns", "thread", "restated"})
 
 
-@dataclass(frozen=True, slots=True)
 class EventSchema:
     """The keys that an event must have, and further keys that it may have.
 
@@ -115,10 +117,16 @@ class EventSchema:
         needed: those that must be there, with those of every event.
     """
 
-    required: Mapping[str, Kind]
-    optional: Mapping[str, Kind]
-    known: Mapping[str, Kind]
-    needed: frozenset[str]
+    __slots__ = ("known", "needed", "optional", "required")
+
+    def __init__(
+        self,
+        required: Mapping[str, Kind],
+        optional: Mapping[str, Kind],
+        known: Mapping[str, Kind],
+        needed: frozenset[str],
+    ) -> None:
+        self.required, self.optional, self.known, self.needed = required, optional, known, needed
 
     def kind(self, key: str) -> Kind | None:
         return self.required.get(key) or self.optional.get(key)

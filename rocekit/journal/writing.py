@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import json
 import os
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from _thread import allocate_lock
 from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, cast
 
 from rocekit.errors import CaptureError, JournalError
 from rocekit.files.growing import GrowingFile
 from rocekit.journal.schema import CLOCK, COMMON, SCHEMA, check
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+    from typing import IO, Any
+
     from rocekit.files.new_file import NewFile
     from rocekit.files.outputs import Together
     from rocekit.journal.records import JournalEvent
@@ -78,27 +79,27 @@ class JournalWriter:
             host = socket.gethostname()
         self.host = host
         self.pid = os.getpid() if pid is None else pid
-        self._lock = threading.Lock()
-        self._owned = isinstance(file, str | Path)
+        self._lock = allocate_lock()
+        self._owned = isinstance(file, str | os.PathLike)
         self._growing: GrowingFile | None = None
         self._size: int | None = None
         """Of the file that is appended to."""
         self._file: IO[str]
-        if isinstance(file, str | Path):
-            self._name: str | Path = file
-            try:
-                self._raw = (
-                    self._open_behind(Path(file))
-                    if append and Path(file).is_file()
-                    else self._new(file, opened)
-                )
-            except OSError as error:
-                raise self._failed(error) from None
-            gz = str(file).endswith(".gz")
-            self._file = io.TextIOWrapper(_packed(self._raw) if gz else self._raw, encoding="utf-8")
-        else:
-            self._name = str(getattr(file, "name", "journal"))
+        if not isinstance(file, str | os.PathLike):
+            self._name: str | Path = str(getattr(file, "name", "journal"))
             self._file = file
+            return
+        self._name = file
+        try:
+            self._raw = (
+                self._open_behind(file)
+                if append and os.path.isfile(file)  # noqa: PTH113
+                else self._new(file, opened)
+            )
+        except OSError as error:
+            raise self._failed(error) from None
+        gz = str(file).endswith(".gz")
+        self._file = io.TextIOWrapper(_packed(self._raw) if gz else self._raw, encoding="utf-8")
 
     def _new(self, file: str | Path, opened: NewFile | None) -> IO[bytes]:
         try:
@@ -107,8 +108,8 @@ class JournalWriter:
             raise self._of_growing(error) from None
         return self._growing.file
 
-    def _open_behind(self, file: Path) -> IO[bytes]:
-        raw = file.open("r+b")
+    def _open_behind(self, file: str | Path) -> IO[bytes]:
+        raw = open(file, "r+b")  # noqa: PTH123, SIM115
         first = raw.read(2)
         size = raw.seek(0, os.SEEK_END)
         if first and not (first[:1] == b"{" or first == b"\x1f\x8b"):
@@ -131,7 +132,7 @@ class JournalWriter:
 
     def _take_back(self, size: int) -> None:
         """Make a file as long as it was before; what waits in memory goes nowhere."""
-        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
             os.ftruncate(self._raw.fileno(), size)
             os.dup2(nowhere.fileno(), self._raw.fileno(), inheritable=False)
 
@@ -146,6 +147,8 @@ class JournalWriter:
 
     def of_host(self, host: str, pid: int) -> JournalWriter:
         """A writer of events of another host into the same file, which this one closes."""
+        import copy
+
         other = copy.copy(self)
         other.host, other.pid = host, pid
         return other
@@ -233,7 +236,9 @@ class JournalWriter:
 def _packed(raw: IO[bytes]) -> IO[bytes]:
     import gzip
 
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="wb"))
+    packed: Any = gzip.GzipFile(fileobj=raw, mode="wb")
+    found: IO[bytes] = packed
+    return found
 
 
 @contextmanager

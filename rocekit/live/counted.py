@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -68,4 +67,4 @@ class CountedTrace:
         elif self._write is not None:
             name = self._write.name
             with JournalWriter(counters_journal(self._write)) as writer:
-                write_snapshots(writer, [replace(s, captured_to=name) for s in self.trial.snapshots])
+                write_snapshots(writer, [s.captured(name) for s in self.trial.snapshots])

@@ -7,31 +7,31 @@ An RDMA device counts on each port (``hw_counters``, ``port_counters``), some al
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, NamedTuple
 
-from rocekit.errors import RocekitError, VerbsError
-from rocekit.machine import counter_files
-from rocekit.machine.counter_files import FolderRead
-from rocekit.machine.devices import DevicePort, RdmaDevice, devices
+from rocekit.errors import RocekitError
+from rocekit.machine.counter_files import SYSFS_NET, SYSFS_RDMA, FolderRead
+from rocekit.machine.port_files import driver_of, gids_of, ports_of, text_of
 
-SYSFS_RDMA: Final = Path(counter_files.SYSFS_RDMA)
-SYSFS_NET: Final = Path(counter_files.SYSFS_NET)
+TYPE_CHECKING = (
+    False  # a recording loads this: to import pathlib or dataclasses takes longer than to read all counters
+)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Final, TypeAlias
+
+    from rocekit.machine.port_files import PortGid
+
+    Counts: TypeAlias = Mapping[str, int]
 
 #: The groups of counters, in the order in which they are read and shown.
 GROUPS: Final = ("hw_counters", "device_counters", "port_counters", "link", "tc", "ethtool", "pause")
 #: How old the kernel's copy of hw_counters may be (RDMA_HW_STATS_DEFAULT_LIFESPAN).
 LIFESPAN_NS: Final = 10_000_000
 
-Counts = Mapping[str, int]
 
-
-@dataclass(frozen=True, slots=True)
 class CounterPlace:
     """What has counters: a port of an RDMA device with its network interface, or an interface alone.
 
@@ -41,11 +41,30 @@ class CounterPlace:
         addresses: the IP addresses of the device's GIDs, or of the interface.
     """
 
-    device: str | None
-    port: int | None
-    driver: str | None
-    interface: str | None
-    addresses: tuple[str, ...] = ()
+    __slots__ = ("addresses", "device", "driver", "interface", "port")
+
+    def __init__(
+        self,
+        device: str | None,
+        port: int | None,
+        driver: str | None,
+        interface: str | None,
+        addresses: tuple[str, ...] = (),
+    ) -> None:
+        self.device, self.port, self.driver = device, port, driver
+        self.interface, self.addresses = interface, addresses
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.device, self.port, self.driver, self.interface, self.addresses
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CounterPlace) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"CounterPlace{self._parts()}"
 
     def __str__(self) -> str:
         if self.device is None:
@@ -54,14 +73,15 @@ class CounterPlace:
         return f"{self.device}{port}" + (f" ({self.interface})" if self.interface else "")
 
 
-class RunningCapture(NamedTuple):
+class RunningCapture:
     """A capture that runs while a snapshot is taken: its interface, and the name of its file."""
 
-    interface: str
-    file: str
+    __slots__ = ("file", "interface")
+
+    def __init__(self, interface: str, file: str) -> None:
+        self.interface, self.file = interface, file
 
 
-@dataclass(frozen=True, slots=True)
 class CounterSnapshot:
     """The counters of a place at one time.
 
@@ -73,14 +93,46 @@ class CounterSnapshot:
             snapshot knows, and its file's name (without a file, the interface's).
     """
 
-    host: str
-    place: CounterPlace
-    time_ns: int
-    took_ns: int
-    counts: Mapping[str, Counts]
-    left_out: tuple[str, ...] = ()
-    captured_on: str | None = None
-    captured_to: str | None = None
+    __slots__ = (
+        *("captured_on", "captured_to", "counts", "host"),
+        *("left_out", "place", "time_ns", "took_ns"),
+    )
+
+    def __init__(
+        self,
+        host: str,
+        place: CounterPlace,
+        time_ns: int,
+        took_ns: int,
+        counts: Mapping[str, Counts],
+        left_out: tuple[str, ...] = (),
+        captured_on: str | None = None,
+        captured_to: str | None = None,
+    ) -> None:
+        self.host, self.place, self.time_ns, self.took_ns = host, place, time_ns, took_ns
+        self.counts, self.left_out = counts, left_out
+        self.captured_on, self.captured_to = captured_on, captured_to
+
+    def _parts(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in CounterSnapshot.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CounterSnapshot) and self._parts() == other._parts()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def captured(self, file: str) -> CounterSnapshot:
+        """The same snapshot, with another name of the file that packets were captured to."""
+        return CounterSnapshot(
+            self.host,
+            self.place,
+            self.time_ns,
+            self.took_ns,
+            self.counts,
+            self.left_out,
+            self.captured_on,
+            file,
+        )
 
     def since(self, before: CounterSnapshot) -> dict[str, dict[str, int]]:
         """How much each counter went up by; counters that ``before`` lacks are left out."""
@@ -95,19 +147,45 @@ class CounterSnapshot:
         }
 
 
-@dataclass(frozen=True, slots=True)
+class PortTable:
+    """A port of an RDMA device with its GID table.
+
+    Attributes:
+        device: its name. driver: the device's. number: the port's.
+    """
+
+    __slots__ = ("device", "driver", "gids", "number")
+
+    def __init__(self, device: str, driver: str | None, number: int, gids: list[PortGid]) -> None:
+        self.device, self.driver, self.number, self.gids = device, driver, number, gids
+
+
 class CounterReader:
-    """Where the kernel shows devices and interfaces."""
+    """Where the kernel shows devices and interfaces.
 
-    rdma: Path = SYSFS_RDMA
-    net: Path = SYSFS_NET
-    #: Whether tc and ethtool are asked; they are programs, and only know this machine.
-    programs: bool = field(default=True)
+    Args:
+        programs: whether tc and ethtool are asked; they are programs, and only know this machine.
+    """
 
-    def devices(self) -> list[RdmaDevice]:
+    def __init__(
+        self, rdma: Path | str | None = None, net: Path | str | None = None, programs: bool = True
+    ) -> None:
+        self.rdma, self.net, self.programs = (
+            os.fspath(rdma or SYSFS_RDMA),
+            os.fspath(net or SYSFS_NET),
+            programs,
+        )
+
+    def tables(self) -> list[PortTable]:
+        """The ports of all RDMA devices with their GID tables, of which each takes long to read."""
         try:
-            return devices(self.rdma)
-        except (VerbsError, OSError, ValueError):  # none, or one that is just going away
+            return [
+                PortTable(name, driver_of(folder), number, gids_of(f"{folder}/ports/{number}"))
+                for name in sorted(os.listdir(self.rdma))  # noqa: PTH208
+                for folder in (f"{self.rdma}/{name}",)
+                for number in ports_of(folder)
+            ]
+        except (OSError, ValueError):  # none, or one that is just going away
             return []
 
     def interfaces(self) -> list[str]:
@@ -115,9 +193,9 @@ class CounterReader:
 
         # sysfs may be that of another network namespace.
         names = {name for _, name in socket.if_nameindex()} if self.programs else set()
-        if self.net.is_dir():
+        if os.path.isdir(self.net):  # noqa: PTH112
             # Beside interfaces there may be files, as bonding_masters.
-            names |= {path.name for path in self.net.iterdir() if path.is_dir()}
+            names |= {name for name in os.listdir(self.net) if os.path.isdir(f"{self.net}/{name}")}  # noqa: PTH112, PTH208
         return sorted(names)
 
     def places(self, names: Sequence[str] = ()) -> list[CounterPlace]:
@@ -144,38 +222,36 @@ class CounterReader:
             found += own
         return list(dict.fromkeys(found))
 
-    def rdma_places(self, found: Sequence[RdmaDevice] | None = None) -> list[CounterPlace]:
+    def rdma_places(self, found: Sequence[PortTable] | None = None) -> list[CounterPlace]:
         """The ports of all RDMA devices, which are ``found`` already; none where there is no device."""
-        known = self.devices() if found is None else found
-        return [place for device in known for place in self._ports(device)]
+        return [self._place(port) for port in (self.tables() if found is None else found)]
 
     def _listed(self) -> str:
-        names = [device.name for device in self.devices()]
+        names = list(dict.fromkeys(port.device for port in self.tables()))
         rdma = f"RDMA devices: {', '.join(names)}" if names else "there is no RDMA device"
         return f"{rdma}; interfaces: {', '.join(self.interfaces()) or 'none'}"
 
-    def _ports(self, device: RdmaDevice) -> list[CounterPlace]:
-        return [
-            CounterPlace(
-                device.name,
-                port.number,
-                device.driver,
-                self._interface(device, port),
-                tuple(dict.fromkeys(gid.ip for gid in port.gids if gid.type == "RoCE v2")),
-            )
-            for port in device.ports
-        ]
+    def _place(self, port: PortTable) -> CounterPlace:
+        return CounterPlace(
+            port.device,
+            port.number,
+            port.driver,
+            self._interface(port),
+            tuple(dict.fromkeys(gid.ip for gid in port.gids if gid.type == "RoCE v2")),
+        )
 
-    def _interface(self, device: RdmaDevice, port: DevicePort) -> str | None:
+    def _interface(self, port: PortTable) -> str | None:
         named = next((gid.netdev for gid in port.gids if gid.netdev), None)
         if named is None and port.number == 1:
             # rxe's; a device whose interface is down has no GID.
-            named = _text(self.rdma / device.name / "parent") or None
+            named = text_of(f"{self.rdma}/{port.device}/parent") or None
         return named
 
     def _addresses(self, interface: str) -> tuple[str, ...]:
         if not self.programs:
             return ()
+        import ipaddress
+
         from rocekit.machine.iproute import addresses
 
         return tuple(str(ipaddress.ip_address(a)) for a in addresses(interface))
@@ -194,19 +270,19 @@ class CounterReader:
         """
         counts: dict[str, Counts] = {}
         left_out: list[str] = []
-        folder = self.rdma / str(place.device)
-        port = folder / "ports" / str(place.port)
+        folder = f"{self.rdma}/{place.device}"
+        port = f"{folder}/ports/{place.port}"
         time_ns, took_ns = time.time_ns(), 0
         if place.device is not None:
-            first = read(str(port / "hw_counters"))
+            first = read(f"{port}/hw_counters")
             counts["hw_counters"], time_ns, took_ns = first.counts, first.time_ns, first.took_ns
-            counts["device_counters"] = read(str(folder / "hw_counters")).counts
-            counts["port_counters"] = read(str(port / "counters")).counts
+            counts["device_counters"] = read(f"{folder}/hw_counters").counts
+            counts["port_counters"] = read(f"{port}/counters").counts
         if place.interface is not None:
             if self.programs:
                 self._ask(place.interface, counts, left_out)
             else:
-                counts["link"] = read(str(self.net / place.interface / "statistics")).counts
+                counts["link"] = read(f"{self.net}/{place.interface}/statistics").counts
         return CounterSnapshot(
             os.uname().nodename,
             place,
@@ -223,9 +299,7 @@ class CounterReader:
     ) -> list[CounterSnapshot]:
         """Snapshots from what was read of folders before; a place of which nothing was read has none."""
         nothing = FolderRead("")
-        known = [
-            p for p in places if read(str(self.rdma / str(p.device) / "ports" / str(p.port) / "hw_counters"))
-        ]
+        known = [p for p in places if read(f"{self.rdma}/{p.device}/ports/{p.port}/hw_counters")]
         return [self.snapshot(place, read=lambda folder: read(folder) or nothing) for place in known]
 
     @staticmethod
@@ -248,10 +322,3 @@ class CounterReader:
 
 def _is_pause(name: str) -> bool:
     return "pause" in name or "pfc" in name
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.errors import VerbsError
-from rocekit.machine.gid_tables import filled_entries
+from rocekit.machine.gid_text import ipv6_text
+from rocekit.machine.port_files import driver_of, gids_of, ports_of, text_of
 
 SYSFS = Path("/sys/class/infiniband")
 
@@ -114,46 +115,24 @@ def devices(sysfs: Path = SYSFS) -> list[RdmaDevice]:
 
 
 def _device(path: Path) -> RdmaDevice:
-    ports = sorted((path / "ports").iterdir(), key=lambda port: int(port.name))
-    driver = path / "device" / "driver"
     return RdmaDevice(
         name=path.name,
-        node_guid=_read(path / "node_guid"),
-        firmware=_read(path / "fw_ver"),
-        driver=driver.resolve().name if driver.exists() else _software_driver(path),
-        ports=tuple(_port(port) for port in ports),
+        node_guid=text_of(f"{path}/node_guid"),
+        firmware=text_of(f"{path}/fw_ver"),
+        driver=driver_of(str(path)),
+        ports=tuple(_port(path / "ports" / str(number)) for number in ports_of(str(path))),
     )
-
-
-def _software_driver(path: Path) -> str | None:
-    # A software device has no device/driver; rxe has a file "parent".
-    return "rxe" if (path / "parent").exists() else None
 
 
 def _port(path: Path) -> DevicePort:
-    gids = []
-    for index, value in filled_entries(path / "gids"):
-        netdev = _read(path / "gid_attrs" / "ndevs" / str(index)) or None
-        kind = _read(path / "gid_attrs" / "types" / str(index))
-        gids.append(Gid(index, str(ipaddress.IPv6Address(value)), _GID_TYPES.get(kind, kind), netdev))
+    gids = [Gid(gid.index, ipv6_text(gid.gid), gid.type, gid.netdev) for gid in gids_of(str(path))]
     return DevicePort(
         number=int(path.name),
-        state=_read(path / "state").partition(": ")[2],
-        link_layer=_read(path / "link_layer"),
-        rate=_read(path / "rate"),
+        state=text_of(f"{path}/state").partition(": ")[2],
+        link_layer=text_of(f"{path}/link_layer"),
+        rate=text_of(f"{path}/rate"),
         gids=tuple(gids),
     )
-
-
-_GID_TYPES = {"IB/RoCE v1": "RoCE v1"}
-
-
-def _read(path: Path) -> str:
-    # An unused GID's attributes fail with EINVAL; a file may disappear meanwhile.
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def choose(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
-def filled_entries(gids: Path, pause: Callable[[], None] = lambda: None) -> list[tuple[int, str]]:
+def filled_entries(gids: Path | str, pause: Callable[[], None] = lambda: None) -> list[tuple[int, str]]:
     """(index, 128 bits in sysfs' notation) of the entries that hold a GID, in order.
 
     A table has 256 or 1,024 entries, and a filled one may follow empty ones, so all are read. Each is read
@@ -25,7 +28,7 @@ def filled_entries(gids: Path, pause: Callable[[], None] = lambda: None) -> list
     found = []
     folder = os.open(gids, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for name in sorted((entry.name for entry in gids.iterdir()), key=int):
+        for name in sorted(os.listdir(folder), key=int):  # noqa: PTH208
             pause()
             value = _read(folder, name)
             if value.strip(b"0:\n"):

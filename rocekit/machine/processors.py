@@ -3,56 +3,64 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Final
+
+TYPE_CHECKING = False  # to import pathlib takes longer than all of this
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Final
 
 _LOAD: Final = "/proc/loadavg"
-_GROUPS: Final = Path("/sys/fs/cgroup")
-_CPUS: Final = Path("/sys/devices/system/cpu")
+_GROUPS: Final = "/sys/fs/cgroup"
+_CPUS: Final = "/sys/devices/system/cpu"
 
 
-def allowed(process: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS, cpus: Path = _CPUS) -> int:
+def allowed(
+    process: Path | str = "/proc/self/cgroup", groups: Path | str = _GROUPS, cpus: Path | str = _CPUS
+) -> int:
     """How many cores this process may use: by its mask and the quotas of its control groups.
 
     Two threads of one core take time from each other, so they count once.
     """
     count = len({_core(cpus, number) for number in os.sched_getaffinity(0)})
     try:
-        lines = process.read_text().splitlines()
+        lines = _text(process).splitlines()
     except OSError:
         return count
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        own = groups if not controllers else groups / controllers
+        own = os.fspath(groups) if not controllers else f"{groups}/{controllers}"
         if controllers and "cpu" not in controllers.split(","):
             continue
-        inside = own / path.lstrip("/")
         # In a container the path is often that of the host, and the own group is at the top.
-        for folder in (inside, *inside.parents):
-            if folder == own.parent:
-                break
-            quota = _quota(folder)
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names), -1, -1):
+            quota = _quota("/".join([own, *names[:depth]]))
             if quota is not None:
                 count = min(count, int(quota))
     return count
 
 
-def _core(cpus: Path, number: int) -> str:
+def _text(path: Path | str) -> str:
+    with open(path) as file:  # noqa: PTH123
+        return file.read()
+
+
+def _core(cpus: Path | str, number: int) -> str:
     """The processors that are one core with this one."""
     try:
-        return (cpus / f"cpu{number}/topology/thread_siblings_list").read_text().strip()
+        return _text(f"{cpus}/cpu{number}/topology/thread_siblings_list").strip()
     except OSError:
         return str(number)
 
 
-def _quota(folder: Path) -> float | None:
+def _quota(folder: str) -> float | None:
     """The processors that a control group may use (cgroup v2's cpu.max, v1's cfs_quota_us); None: all."""
     try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
+        if os.path.exists(f"{folder}/cpu.max"):  # noqa: PTH110
+            quota, period = _text(f"{folder}/cpu.max").split()
         else:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text().strip()
+            quota = _text(f"{folder}/cpu.cfs_quota_us").strip()
+            period = _text(f"{folder}/cpu.cfs_period_us").strip()
         return None if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None

@@ -6,8 +6,6 @@ would take as much processor time as all else that a short program's recording t
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rocekit.record.outcome import end_as, failures, outcome, say
 from rocekit.record.recorder import ProgramRecorder
 from rocekit.record.start import DEFAULT_SLOTS, NICER, holding_signals
@@ -29,8 +27,8 @@ def record_begun(begun: Begun) -> None:
     with holding_signals(begun.mask):
         recorder = ProgramRecorder(
             line.command,
-            Path(begun.output),
-            Path(begun.library),
+            begun.output,
+            begun.library,
             mask=begun.mask,
             children=line.children,
             begun=begun,

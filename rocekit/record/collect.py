@@ -124,8 +124,6 @@ class Rings:
         self._processors = SpareProcessors()
         self._began_ns = self._last_ns = time.time_ns()
 
-    # ------------------------------------------------------------------ taking
-
     def collect(self) -> None:
         """Copy what the processes have written since the last time, without unpacking it."""
         began, self._taken_ns = time.time_ns(), time.monotonic_ns()
@@ -262,8 +260,6 @@ class Rings:
     def _log(self, event: str, pid: int, **fields: Any) -> None:
         self._writer.write(event, pid=pid, **fields)
 
-    # ------------------------------------------------------------------ writing
-
     def write(self, *, for_s: float | None = None) -> bool:
         """Make lines of what was taken, oldest first; records before which older ones may still come wait.
 
@@ -313,15 +309,12 @@ class Rings:
         """Sort the unpacked records into those that wait; up to this time all are there."""
         self._complete_ns = max(self._complete_ns, complete_ns)
         new, waiting = self._unpacked, self._waiting
-        if not new:
-            return
-        new.sort()
-        if waiting and new[0] < waiting[-1]:
+        if new and waiting:
             # Only the last of many that wait are younger than these.
-            at = bisect_left(waiting, new[0])
+            at = bisect_left(waiting, min(new))
             new += waiting[at:]
-            new.sort()
             del waiting[at:]
+        new.sort()
         waiting += new
         new.clear()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,12 +34,11 @@ class CountersAround:
         reader = CounterReader(programs=self._interface is not None)
         if not self._places:  # to find them takes longer than to read them
             if self._interface is None:
-                found = reader.devices()
+                found = reader.tables()
                 self._places = reader.rdma_places(found)
                 self.gids = {
-                    device.name: list(dict.fromkeys(gid.ip for gid in port.gids))
-                    for device in found
-                    for port in device.ports
+                    port.device: list(dict.fromkeys(gid.ip for gid in port.gids))
+                    for port in found
                     if port.number == 1
                 }
             else:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
 
+from rocekit.machine.counter_files import SYSFS_RDMA
 from rocekit.machine.gid_tables import filled_entries
+from rocekit.machine.gid_text import address_of, gid_in_sysfs
 
-_DEVICES: Final = Path("/sys/class/infiniband")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Final
+
 _SLICE_S: Final = 0.002
 _ONE_IN: Final = 1000
 """A program that needs the processor goes first: reading takes so long at a time, and one part in so many.
@@ -27,10 +31,11 @@ class GidTables:
         devices: the kernel's folder of devices.
     """
 
-    def __init__(self, devices: Path = _DEVICES) -> None:
+    def __init__(self, devices: Path | str = SYSFS_RDMA) -> None:
         self._devices = devices
-        self._freely = threading.Event()
-        self._freely.set()
+        self._freely: threading.Event | None = None
+        """Set while reading need not give way; made when the first table is to be read."""
+        self._gives_way = False
         self._threads: dict[str, threading.Thread] = {}
         self._known: dict[str, list[str] | None] = {}
 
@@ -38,6 +43,11 @@ class GidTables:
         """Whether a device's table was read; the first time, reading starts."""
         if device in self._known:
             return True
+        import threading
+
+        if self._freely is None:
+            self._freely = threading.Event()
+            self.give_way(self._gives_way)
         thread = self._threads.get(device)
         if thread is None:
             thread = threading.Thread(target=self._read, args=(device,), name="gids", daemon=True)
@@ -54,6 +64,9 @@ class GidTables:
 
     def give_way(self, to_others: bool) -> None:
         """Read only now and then from now on, or as fast as possible again."""
+        self._gives_way = to_others
+        if self._freely is None:
+            return
         if to_others:
             self._freely.clear()
         else:
@@ -64,7 +77,7 @@ class GidTables:
         return self._known.get(device)
 
     def _read(self, device: str) -> None:
-        self._known[device] = device_gids(self._devices / device, self._pauses())
+        self._known[device] = device_gids(f"{self._devices}/{device}", self._pauses())
 
     def _pauses(self) -> Callable[[], None]:
         began = time.monotonic()
@@ -72,28 +85,25 @@ class GidTables:
         def pause() -> None:
             nonlocal began
             took = time.monotonic() - began
-            if took > _SLICE_S and not self._freely.is_set():
+            if took > _SLICE_S and self._freely is not None and not self._freely.is_set():
                 self._freely.wait(took * _ONE_IN)
                 began = time.monotonic()
 
         return pause
 
 
-def device_gids(folder: Path, pause: Callable[[], None] = lambda: None) -> list[str] | None:
+def device_gids(folder: Path | str, pause: Callable[[], None] = lambda: None) -> list[str] | None:
     """A device's addresses from the kernel's GID table of port 1, without the empty ones.
 
     Args:
         folder: the device's, below /sys/class/infiniband.
         pause: called between two entries.
     """
-    import ipaddress
-
     found = []
     try:
-        for _, value in filled_entries(folder / "ports/1/gids", pause):
+        for _, value in filled_entries(f"{folder}/ports/1/gids", pause):
             with suppress(ValueError):
-                address = ipaddress.IPv6Address(value)
-                found.append(str(address.ipv4_mapped or address))
+                found.append(address_of(gid_in_sysfs(value)))
     except (OSError, ValueError):
         return None
     return list(dict.fromkeys(found))

@@ -5,38 +5,41 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
 
 from rocekit.errors import RocekitError
 from rocekit.journal.writing import JournalWriter
 from rocekit.record.collect import Rings
 from rocekit.record.gids import GidTables
-from rocekit.record.lines.selection import ALL, RecordFilter
 from rocekit.record.recording import Recording
 from rocekit.record.start import DEFAULT_RINGS, DEFAULT_SLOTS, give_way, remove_folder
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, Protocol
+
     from rocekit.files.new_file import NewFile
     from rocekit.journal.rotating import FileLimits, RotatingJournal
     from rocekit.machine.counter_files import FolderRead
     from rocekit.machine.counters import CounterSnapshot
     from rocekit.record.capture import PacketCapture
     from rocekit.record.kernel_cm import KernelCm
+    from rocekit.record.lines.selection import RecordFilter
 
+    class CountersTaken(Protocol):
+        """Gives snapshots of counters, as they are or as they were read before.
 
-class CountersTaken(Protocol):
-    """Gives snapshots of counters, as they are or as they were read before.
+        Attributes:
+            gids: the addresses in the table of each device's port 1, as far as they were read for this.
+        """
 
-    Attributes:
-        gids: the addresses in the table of each device's port 1, as far as they were read for this.
-    """
+        @property
+        def gids(self) -> Mapping[str, list[str]]: ...
 
-    @property
-    def gids(self) -> Mapping[str, list[str]]: ...
-
-    def __call__(self, before: Callable[[str], FolderRead | None] | None = None) -> list[CounterSnapshot]: ...
+        def __call__(
+            self, before: Callable[[str], FolderRead | None] | None = None
+        ) -> list[CounterSnapshot]: ...
 
 
 class JournalRecorder:
@@ -55,13 +58,13 @@ class JournalRecorder:
         counters: gives snapshots of counters; called before the program is recorded and after.
         rank: the program's rank in a parallel program.
         limits: write the journal into several files, and when the next one begins.
-        choice: which work requests to record.
+        choice: which work requests to record; None: all.
     """
 
     def __init__(
         self,
-        journal: Path,
-        library: Path,
+        journal: Path | str,
+        library: Path | str,
         *,
         slots: int = DEFAULT_SLOTS,
         rings: int = DEFAULT_RINGS,
@@ -72,7 +75,7 @@ class JournalRecorder:
         counters: CountersTaken | None = None,
         rank: int | None = None,
         limits: FileLimits | None = None,
-        choice: RecordFilter = ALL,
+        choice: RecordFilter | None = None,
     ) -> None:
         if slots < 64 or slots & (slots - 1):
             raise ValueError("slots must be a power of two, 64 at least")
@@ -89,7 +92,7 @@ class JournalRecorder:
             self._redaction = Redaction()
         self.result = Recording(journal)
 
-    def _open_rings(self, folders: list[Path], writer: JournalWriter | RotatingJournal) -> Rings:
+    def _open_rings(self, folders: Sequence[Path | str], writer: JournalWriter | RotatingJournal) -> Rings:
         rings = Rings(folders, writer, self.result, self._redaction, self._gids, self._choice)
         if not isinstance(writer, JournalWriter):
             writer.at_start = rings.left_out
@@ -105,7 +108,7 @@ class JournalRecorder:
             if self._kernel_cm.lost:
                 writer.write("records_lost", count=self._kernel_cm.lost, others=self._kernel_cm.lost)
 
-    def _clean_up(self, folders: list[Path]) -> None:
+    def _clean_up(self, folders: Sequence[Path | str]) -> None:
         if self._kernel_cm is not None:
             self._kernel_cm.stop()
         for folder in folders:

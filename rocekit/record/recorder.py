@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
 from rocekit._version import VERSION
 from rocekit.errors import JournalError
 from rocekit.record.journal_recorder import JournalRecorder
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
-from rocekit.record.recording import Recording
 from rocekit.record.start import ENDING, HELD, SI_USER_AT_MOST, holding_signals, ring_folders, spawn
 from rocekit.record.unseen import UnseenProcesses
 
+TYPE_CHECKING = (
+    False  # what records a short program is loaded while it runs: typing takes longer than most of it
+)
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any, Final
+
     from rocekit.journal import JournalWriter
     from rocekit.journal.rotating import RotatingJournal
     from rocekit.record.collect import Rings
     from rocekit.record.early import Begun
+    from rocekit.record.recording import Recording
 
 _FIRST: Final = 1
 """The number of a container's first process."""
@@ -42,8 +46,8 @@ class ProgramRecorder(JournalRecorder):
     def __init__(
         self,
         command: Sequence[str],
-        journal: Path,
-        library: Path,
+        journal: Path | str,
+        library: Path | str,
         *,
         mask: set[int] | None = None,
         children: bool = True,
@@ -77,10 +81,10 @@ class ProgramRecorder(JournalRecorder):
         """
         begun = self._begun
         if begun is None:
-            folders, pid, opened = list(map(Path, ring_folders(self.result.journal))), None, None
+            folders, pid, opened = ring_folders(self.result.journal), None, None
         else:
             begun.taken = True
-            folders, pid, opened = list(map(Path, begun.folders)), begun.pid, begun.journal
+            folders, pid, opened = begun.folders, begun.pid, begun.journal
             self._nicer = 0  # it is already
         try:
             with holding_signals() as mask:
@@ -107,7 +111,11 @@ class ProgramRecorder(JournalRecorder):
 
     def _record(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
         """The program from its start to its end."""
-        about = {"arguments": self._command, "rank": self._rank, "filter": str(self._choice) or None}
+        about = {
+            "arguments": self._command,
+            "rank": self._rank,
+            "filter": str(self._choice) if self._choice else None,
+        }
         if self._begun is not None:
             about |= {"time_ns": self._begun.time_ns, "mono_ns": self._begun.mono_ns}
         self._log_recording(writer, pid, state="started", **about)
@@ -138,7 +146,7 @@ class ProgramRecorder(JournalRecorder):
             before, self._begun.counters = self._begun.counters, None
             self._log_counters(writer, before)
 
-    def _spawn(self, folders: list[Path], mask: set[int]) -> int:
+    def _spawn(self, folders: list[str], mask: set[int]) -> int:
         variables = environment(
             os.environ,
             self._library,

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import Final
 
 _FIRST_S: Final = 0.1
 _MOST_S: Final = 2.0
@@ -33,8 +36,8 @@ class UnseenProcesses:
         library: the interposer.
     """
 
-    def __init__(self, pid: int, library: Path) -> None:
-        self._pid, self._library = pid, library.name
+    def __init__(self, pid: int, library: Path | str) -> None:
+        self._pid, self._library = pid, os.path.basename(library)  # noqa: PTH119
         self._told: set[int] = set()
         self._recorded: dict[int, str] = {}
         self._next = time.monotonic() + _FIRST_S
@@ -65,24 +68,24 @@ class UnseenProcesses:
             yield pid
             try:
                 for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                    waiting += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+                    waiting += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
             except OSError:
                 continue
 
     def _unseen(self, pid: int, recorded: str | None) -> str | None:
         """Why a process is not recorded; None if it is, or does not use verbs."""
-        folder = Path(f"/proc/{pid}")
+        folder = f"/proc/{pid}"
         try:
-            name = (folder / "comm").read_text().strip()
+            name = _read(f"{folder}/comm").decode(errors="replace").strip()
         except OSError:
             return None
         try:
-            program = os.readlink(folder / "exe")  # noqa: PTH115
+            program = os.readlink(f"{folder}/exe")  # noqa: PTH115
             if recorded is not None and recorded[:_NAME] == name:
                 self._recorded[pid] = program  # to read what is mapped takes longer than all else
             if self._recorded.get(pid) == program:
                 return None
-            maps = (folder / "maps").read_text(errors="replace")
+            maps = _read(f"{folder}/maps").decode(errors="replace")
         except PermissionError:
             # One that is recorded may forbid it later (PR_SET_DUMPABLE).
             if pid in self._recorded:
@@ -99,16 +102,21 @@ class UnseenProcesses:
             return None
         return f"process {pid} ({name}), which uses verbs: {self._why(folder)}"
 
-    def _why(self, folder: Path) -> str:
+    def _why(self, folder: str) -> str:
         try:
-            if (folder / "ns/mnt").stat().st_ino != Path("/proc/self/ns/mnt").stat().st_ino:
+            if os.stat(f"{folder}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:  # noqa: PTH116
                 return "it is in another mount namespace, and the recorder's library was not loaded there"
-            vector = struct.iter_unpack("@LL", (folder / "auxv").read_bytes())
+            vector = struct.iter_unpack("@LL", _read(f"{folder}/auxv"))
             if any(kind == _AT_SECURE and value for kind, value in vector):
                 return (
                     "it has privileges of its own (set-uid or capabilities), so nothing was preloaded into it"
                 )
-            named = self._library.encode() in (folder / "environ").read_bytes()
+            named = self._library.encode() in _read(f"{folder}/environ")
         except (OSError, struct.error):
             return _NOT_LOADED
         return f"{_NOT_LOADED} ({'though LD_PRELOAD names it' if named else 'LD_PRELOAD does not name it'})"
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()

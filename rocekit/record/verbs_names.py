@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 # Names by number: enum ibv_wr_opcode, ibv_wc_opcode, ibv_qp_type, ibv_qp_state, ibv_event_type and
 # ibv_access_flags of <infiniband/verbs.h>.

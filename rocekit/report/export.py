@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from rocekit.errors import RocekitError, needs_extra
 from rocekit.explanation.packets import packet_stories
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
-from rocekit.files.outputs import STANDARD_OUTPUT, not_written
+from rocekit.files.new_file import not_written
+from rocekit.files.outputs import STANDARD_OUTPUT
 from rocekit.report.tables.packet_table import packets_table
 from rocekit.report.tables.transfer_table import transfers_table
 from rocekit.wire.text_table import safe_cell

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 #: Path MTU codes (as in the PathRecord, 15.2.5.16) to bytes of payload.
 PATH_MTU_BYTES: Final = MappingProxyType({1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096})

@@ -6,9 +6,11 @@ the wire.
 
 from __future__ import annotations
 
-from typing import Final
-
 from rocekit.wire import PSN_BITS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 MODULO: Final = 1 << PSN_BITS
 MASK: Final = MODULO - 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 
 def _words(text: str) -> tuple[str, ...]:

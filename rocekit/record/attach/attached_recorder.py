@@ -69,7 +69,7 @@ class AttachedRecorder(JournalRecorder):
         folders = list(map(Path, ring_folders(self.result.journal)))
         try:
             with holding_signals():
-                attachment = Attachment(self._target, self._library, folders, self._slots, self._rings)
+                attachment = Attachment(self._target, Path(self._library), folders, self._slots, self._rings)
                 attachment.begin()
                 try:
                     self._run(folders, attachment)
@@ -101,7 +101,11 @@ class AttachedRecorder(JournalRecorder):
             self._stop_capture()
 
     def _begin(self, writer: JournalWriter | RotatingJournal) -> None:
-        about = {"program": self._target.exe, "rank": self._rank, "filter": str(self._choice) or None}
+        about = {
+            "program": self._target.exe,
+            "rank": self._rank,
+            "filter": str(self._choice) if self._choice else None,
+        }
         self._log_recording(writer, self._pid, state=ATTACHED, **about)
         for what in _NOT_HAD:
             writer.write("not_recorded", pid=self._pid, what=what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
+from rocekit.machine.gid_text import address_of, ipv6_text
 from rocekit.record.process import Process, RecordedQp
 from rocekit.record.verbs_names import ACCESS
 
@@ -127,17 +128,10 @@ def access_names(flags: int) -> Written:
 @lru_cache(1024)
 def ip_of_gid(gid: bytes) -> str | None:
     """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.5)."""
-    if not any(gid):
-        return None
-    import ipaddress
-
-    address = ipaddress.IPv6Address(gid)
-    return str(address.ipv4_mapped or address)
+    return address_of(gid) if any(gid) else None
 
 
 @lru_cache(1024)
 def gid_text(gid: bytes) -> str:
     """A GID as an IPv6 address."""
-    import ipaddress
-
-    return str(ipaddress.IPv6Address(gid))
+    return ipv6_text(gid)

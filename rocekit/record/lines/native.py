@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rocekit import _compiled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def native() -> Any:

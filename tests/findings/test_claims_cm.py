@@ -135,6 +135,19 @@ class TestRejAfterSilence:
         assert "No RTU" in found.title
         assert not found.evidence["req_again_after_rep"]
 
+    @pytest.mark.parametrize("retries", [15, 0])
+    def test_a_rep_that_did_not_come_again_may_have_got_its_rtu(self, retries: int) -> None:
+        """A server sends its REP again until the RTU is there, as often as the REQ allows."""
+        t = Talk()
+        t.request(max_cm_retries=retries)
+        t.reply()
+        t.wait(60 * SECOND)
+        t.send(0, by="b")
+        found = only(t.findings(), "cm-unanswered")
+        assert found.severity == ("warning" if retries else "error")
+        assert ("the capture missed it" in found.advice) == (retries > 0)
+        assert ("was lost" in found.advice) == (retries == 0)
+
     def test_a_req_again_after_the_rep_proves_the_rep_lost(self) -> None:
         t = Talk()
         t.request()

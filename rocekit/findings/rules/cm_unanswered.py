@@ -163,10 +163,11 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if not replies:
         yield from _lost_rtus(exchange)
         return
-    again = False
+    again, retries = False, None if exchange.request is None else exchange.request.cm.number("max_cm_retries")
     if not _has_reply_only(exchange):
         soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
         again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
+    came_again = len(replies) > 1 or not retries
     yield RULE.finding(
         f"No RTU from {exchange.src} for {exchange.dst}'s REP: REP sent {plural(len(replies), 'time')}",
         connection=exchange.connection,
@@ -175,14 +176,34 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
             "times_sent": len(replies),
             "silent_for_ns": _end_ns(evidence, exchange) - replies[-1].time_ns,
             "response_timeout_ns": exchange.response_timeout_ns("REP"),
+            "max_retries": retries,
             "req_again_after_rep": again,
         },
-        # Without addresses, so that many alike ones are summed up.
-        advice="The REQ came again after the REP, so the REP did not arrive at the REQ's sender: look for "
-        "drops of QP 1's packets on the way there."
-        if again
-        else "The REP or the RTU was lost, or the program that sent the REQ died in between: look at "
-        "its log, and for drops of QP 1's packets between the two hosts.",
+        advice=_advice(again, came_again=came_again),
+        severity=ERROR if again or came_again else WARNING,
+    )
+
+
+def _advice(req_again: bool, *, came_again: bool) -> str:
+    """Without addresses, so that many alike ones are summed up.
+
+    Args:
+        came_again: whether the REP did, or would not have: a server sends it again until it has the RTU.
+    """
+    if req_again:
+        return (
+            "The REQ came again after the REP, so the REP did not arrive at the REQ's sender: look for "
+            "drops of QP 1's packets on the way there."
+        )
+    if came_again:
+        return (
+            "The REP or the RTU was lost, or the program that sent the REQ died in between: look at its log, "
+            "and for drops of QP 1's packets between the two hosts."
+        )
+    return (
+        "The REP did not come again, although its response timeout passed and the REQ allows retries. So the "
+        "RTU may have arrived, and the capture missed it, as it may have missed REPs that came again; or the "
+        "program that sent the REP ended. Look whether both programs have the connection."
     )
 
 

@@ -91,7 +91,7 @@ class Lobby:
         self.surely = True
         # The QPNs of both hosts, and the flows that were added since somebody asked.
         self._qpns: source_ports.QpnsOfHosts | None = None
-        self._new: list[Flow] = []
+        self._new: list[Flow] | None = None  # all of them
         # Responders whose candidates were so many that only those of their source port count.
         self._narrowed: set[Flow] = _NONE_NARROWED
         # Flows that a source port paired: without it they would still be candidates.
@@ -99,7 +99,8 @@ class Lobby:
 
     def add(self, flow: Flow) -> None:
         self.flows[flow] = None
-        self._new.append(flow)
+        if self._new is not None:
+            self._new.append(flow)
         if flow.scope or self._scopes:
             if not self._scopes:
                 self._scopes = {src: {0} for src in self._plain}
@@ -117,6 +118,8 @@ class Lobby:
 
     def remove(self, flow: Flow) -> None:
         """The flow is paired, or never will be."""
+        if self._new is None:
+            self._new = list(self.flows)
         self.flows.pop(flow, None)
         if self._tracked:
             self._tracked.get(place_of(flow), {}).pop(flow, None)
@@ -408,7 +411,7 @@ class Lobby:
         if derived:
             return derived
         qpns = self._qpns = self._qpns or source_ports.QpnsOfHosts()
-        new, self._new = self._new, []
+        new, self._new = list(self.flows) if self._new is None else self._new, []
         if qpns.has_same([(f.src, f.dst, f.qpn) for f in new]):
             return []
         return [f for f in alike if f.sport == responder.sport]

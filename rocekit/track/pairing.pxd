@@ -63,7 +63,7 @@ cdef class Pairing(SideTable):
     @cython.locals(time_ns=int64_t)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
 
-    @cython.locals(lobby=Lobby)
+    @cython.locals(lobby=Lobby, low=int64_t, high=int64_t)
     cpdef Lobby _lobby(self, Flow flow)
 
     @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
@@ -94,7 +94,7 @@ cdef class Pairing(SideTable):
     @cython.locals(waited=list)
     cpdef _let_go(self, Lobby lobby, Flow flow)
 
-    @cython.locals(r=Rows, i=Py_ssize_t, connection=Connection)
+    @cython.locals(r=Rows, i=Py_ssize_t, connection=Connection, side=int64_t, opcode=int64_t)
     cdef bint _keep_alone(self, Flow flow, tuple waiting)
 
     @cython.locals(connection=Connection)

@@ -76,7 +76,8 @@ class Pairing(SideTable):
         # Those of them that were known before their packets.
         self._awaited: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
-        self._lobbies: dict[tuple[int, int], Lobby] = {}
+        # By both hosts' numbers in one, the lower one first.
+        self._lobbies: dict[int, Lobby] = {}
         self._chains = Chains()
         self._addresses: list[str] = []
         self._numbers = AddressNumbers()
@@ -175,7 +176,10 @@ class Pairing(SideTable):
     def _lobby(self, flow: Flow) -> Lobby:
         lobby = flow.lobby
         if lobby is None:
-            key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
+            low, high = flow.src, flow.dst
+            if low > high:
+                low, high = high, low
+            key = low << _ADDRESS_BITS | high
             lobby = self._lobbies.get(key)
             if lobby is None:
                 lobby = self._lobbies[key] = lobby_of(self._chains, self._looks, self.limits_met)
@@ -319,15 +323,18 @@ class Pairing(SideTable):
         self._replay(waited)
 
     def _keep_alone(self, flow: Flow, waiting: Waiting) -> bool:
-        """Whether the only packet of a connection is a request that is best tracked when all have ended."""
+        """Whether the only packet of a connection begins no transfer here, and may be tracked at the end."""
         _, _, r, i, chain = waiting
-        connection = flow.connection
-        if connection is None or connection.transport == "UC":
+        connection, side = flow.connection, flow.side
+        if connection is None or connection.transport == "UC" or chain is not None:
             return False
-        if chain is not None or KINDS[r.opcode[i]] != REQUEST:
+        opcode = r.opcode[i]
+        if KINDS[opcode] == RESPONSE and OPERATION[opcode] != "READ_RESPONSE":
+            side = 1 - side
+        elif KINDS[opcode] != REQUEST:
             return False
         self._count(connection, r, i)
-        self._sides[2 * connection.id + flow.side] = waiting
+        self._sides[2 * connection.id + side] = waiting
         return True
 
     def _connect_responder(self, flow: Flow) -> Connection:
@@ -351,6 +358,8 @@ class Pairing(SideTable):
         for flow in list(lobby.flows):
             if flow.connection is None:
                 self._let_go(lobby, flow)
+            if self._at_end:
+                flow.lobby = None  # its memory is used again while others end
 
     def _pair_waiting(self, lobby: Lobby, waiting: deque[Flow]) -> None:
         """Pair what can be paired of a lobby that is to be empty.

@@ -85,6 +85,6 @@ cdef class Tracker(Pairing):
     @cython.locals(flow=Flow)
     cpdef _settle_all(self)
 
-    @cython.locals(connection=Connection, transfer=Transfer, flow=Flow, lobby=Lobby)
+    @cython.locals(connection=Connection, transfer=Transfer, flow=Flow, lobbies=list)
     cpdef finish(self)
     cpdef _part(self, Flow flow)

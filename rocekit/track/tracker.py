@@ -334,8 +334,10 @@ class Tracker(Pairing):
         for suspect in suspects:
             self._take_suspect(suspect)
         self._at_end = True
-        for lobby in self._lobbies.values():
-            self._empty(lobby)
+        lobbies = [*reversed(self._lobbies.values())]
+        self._lobbies = {}
+        while lobbies:
+            self._empty(lobbies.pop())
         for requests in self._sides:
             if isinstance(requests, Requests) and requests.in_lane:
                 self._lane.end(requests.clean)

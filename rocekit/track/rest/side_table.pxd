@@ -9,6 +9,9 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.requests cimport Requests, requests_of
 from rocekit.track.rest.sides cimport PackedSide, woken
 
+cdef tuple KINDS
+cdef int64_t REQUEST
+
 
 cdef class SideTable(Sink):
     cdef public list _sides

@@ -9,6 +9,7 @@ from rocekit.track.ledger import Sink
 from rocekit.track.progress import Progress
 from rocekit.track.requests import requests_of
 from rocekit.track.rest.sides import PackedSide, woken
+from rocekit.wire.packet_kinds import KINDS, REQUEST
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -67,7 +68,7 @@ class SideTable(Sink):
                 self._sides[2 * connection.id + side] = None
 
     def _end_alone(self, connection: Connection, side: int, r: Rows, i: int) -> None:
-        """End a side of which the capture has the request at row ``i`` only: a flood has many."""
+        """End a side of which the capture has the packet at row ``i`` only: a flood has many."""
         progress = Progress(True)
         connection.has_progress(side, progress)
         requests = self._spare
@@ -75,6 +76,9 @@ class SideTable(Sink):
             requests = self._spare = requests_of(connection, side, self, progress)
         else:
             requests.set_up(connection, side, self, progress)
-        requests.start(r.psn[i])
-        requests.request(r, i)
+        if KINDS[r.opcode[i]] == REQUEST:
+            requests.start(r.psn[i])
+            requests.request(r, i)
+        else:
+            requests.respond(r, i)
         requests.finalise()

@@ -1,0 +1,70 @@
+"""Connections of one packet, which are tracked at a capture's end, are what they are at any other time."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from capture_bytes import Frame, pcap
+
+from rocekit import wire
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder
+from rocekit.track.tracker import Tracker
+from rocekit.wire.build import build_frame
+
+_OPCODES = sorted(o.name for o in wire.OPCODES.values() if o.transport in ("RC", "XRC", "UC"))
+_WITHOUT_DATA = {
+    "ACKNOWLEDGE",
+    "ATOMIC_ACKNOWLEDGE",
+    "COMPARE_SWAP",
+    "FETCH_ADD",
+    "FLUSH",
+    "RDMA_READ_REQUEST",
+}
+
+
+def tracked(frames: list[bytes], *, at_once: bool) -> dict[str, Any]:
+    """What becomes of them; ``at_once``: flows are let go before the capture has ended."""
+    tracker = Tracker()
+    with open_capture(io.BytesIO(pcap([Frame(frame, n) for n, frame in enumerate(frames)]))) as reader:
+        decoder = Decoder()
+        for batch in reader:
+            tracker.feed(decoder.decode(batch))
+        if at_once:
+            for lobby in tracker._lobbies.values():
+                tracker._empty(lobby)
+    tracker.finish()
+    return {
+        "connections": [
+            (c.to_dict(), c.first_ns, c.last_ns, [p and (p.started, p.begin, p.high) for p in c.progress])
+            for c in tracker.connections
+        ],
+        "transfers": [t.to_dict() for t in tracker.transfers],
+    }
+
+
+def frame(opcode: str, n: int) -> bytes:
+    """One packet of a flow of its own."""
+    fields = {"src": f"10.0.1.{n}", "dst": "10.0.0.2", "dest_qpn": 0x20 + n, "psn": 0xFFFFF0 + n & 0xFFFFFF}
+    has_data = opcode.partition("_")[2] not in _WITHOUT_DATA
+    return build_frame(opcode, payload=bytes(16) if has_data else b"", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("opcode", _OPCODES)
+def test_one_packet_of_each_kind(opcode: str) -> None:
+    frames = [frame(opcode, 1)]
+    found = tracked(frames, at_once=False)
+    assert found["connections"]
+    assert found == tracked(frames, at_once=True)
+
+
+def test_many_after_one_another() -> None:
+    """Nothing of one connection is left in the state machine when the next one begins."""
+    frames = [frame(opcode, n) for n, opcode in enumerate(_OPCODES)]
+    found = tracked(frames, at_once=False)
+    assert len(found["connections"]) == len(_OPCODES)
+    expected = tracked(frames, at_once=True)
+    assert found["connections"] == expected["connections"]
+    assert found["transfers"] == expected["transfers"]

@@ -73,6 +73,8 @@ def pack(into: Path) -> None:
         ["tar", "-C", "/", *less, "-cf", into / "modules.tar", *(f[1:] for f in map(str, folders))]
     )
     (into / "folders").write_text("\n".join(map(str, folders)))
+    # As pip does when it installs a wheel.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "rocekit"], check=True)
     subprocess.run(["tar", "-C", ROOT, "--exclude=*.c", "-cf", into / "rocekit.tar", "rocekit"], check=True)
 
 
@@ -93,7 +95,6 @@ def install(packed: Path, into: Path) -> Path:
     subprocess.run(["tar", "-C", modules, "-xf", packed / "modules.tar"], check=True)
     for folder in (packed / "folders").read_text().split():
         subprocess.run(["mount", "--bind", f"{modules}{folder}", folder], check=True)
-    subprocess.run([into / "bin/python", "-m", "compileall", "-q", home / "rocekit"], check=False)
     return command
 
 

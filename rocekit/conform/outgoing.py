@@ -13,8 +13,7 @@ from rocekit.files.yaml import Value
 from rocekit.wire import AETH, BTH, DETH, FIRST, ICRC_BYTES, IMMDT, OPCODES, RETH, Opcode, icrc, psns_of
 from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import build_ip_cm, build_mad, build_packet, gid
-from rocekit.wire.checksum import internet_checksum
-from rocekit.wire.network import UDP_BYTES
+from rocekit.wire.network import UDP_BYTES, internet_checksum
 from rocekit.wire.psn import MASK
 
 _NETWORK: Final = ("src", "dscp", "ecn", "ttl", "sport", "dport", "identification")

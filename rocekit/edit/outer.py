@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocekit.packets.walk import Walk
-from rocekit.wire.checksum import internet_checksum
 from rocekit.wire.encapsulations import GRE_CHECKSUM, KINDS, SEGMENT_ROUTING
-from rocekit.wire.network import IPV4_BYTES, IPV6_BYTES, UDP_PROTOCOL
+from rocekit.wire.network import IPV4_BYTES, IPV6_BYTES, UDP_PROTOCOL, internet_checksum
 
 _IPV4, _IPV6, _ROUTING = KINDS["ipv4"], KINDS["ipv6"], KINDS["routing"]
 _UDP, _GRE, _ETHERNET = KINDS["udp"], KINDS["gre"], KINDS["ethernet"]

@@ -35,7 +35,6 @@ from rocekit.packets import (
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations, least_end
 from rocekit.wire.byte_rows import gather, scatter
-from rocekit.wire.checksum import internet_checksum
 from rocekit.wire.network import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -45,6 +44,7 @@ from rocekit.wire.network import (
     MAPPED_PREFIX,
     UDP_BYTES,
     UDP_PROTOCOL,
+    internet_checksum,
 )
 from rocekit.wire.sorting import distinct
 

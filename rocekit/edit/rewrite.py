@@ -18,9 +18,8 @@ from rocekit.edit.outer import Outer, OuterChecksums
 from rocekit.wire import BTH, Header
 from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import DST_MAC, SRC_MAC, ethernet, gid
-from rocekit.wire.checksum import internet_checksum
 from rocekit.wire.icrc import icrc
-from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES, UDP_PROTOCOL
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES, UDP_PROTOCOL, internet_checksum
 from rocekit.wire.psn import MASK
 
 Qp = tuple[str | None, int]

@@ -91,11 +91,8 @@ cdef class Pairing(SideTable):
 
     cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
 
-    @cython.locals(waited=list)
+    @cython.locals(waited=list, connection=Connection)
     cpdef _let_go(self, Lobby lobby, Flow flow)
-
-    @cython.locals(r=Rows, i=Py_ssize_t, connection=Connection, side=int64_t, opcode=int64_t)
-    cdef bint _keep_alone(self, Flow flow, tuple waiting)
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect_responder(self, Flow flow)

@@ -309,33 +309,17 @@ class Pairing(SideTable):
             self.stray_cnps += len(lobby.take(flow))
             lobby.remove(flow)
             return
-        if flow.high < 0 and flow.responses:  # responses only: they go to the requester
-            self._connect_responder(flow)
-        else:
-            self._connect(flow, None, None)
+        responds = flow.high < 0 and flow.responses  # responses only: they go to the requester
+        connection = self._connect_responder(flow) if responds else self._connect(flow, None, None)
         if flow.transport == "UC" or flow.high < 0:
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
         waited = lobby.take(flow)
-        if self._at_end and len(waited) == 1 and self._keep_alone(flow, waited[0]):
+        if self._at_end and len(waited) == 1 and self._keeps_alone(flow, waited[0]):
+            self._count(connection, waited[0][2], waited[0][3])
             return
         self._replay(waited)
-
-    def _keep_alone(self, flow: Flow, waiting: Waiting) -> bool:
-        """Whether the only packet of a connection begins no transfer here, and may be tracked at the end."""
-        _, _, r, i, chain = waiting
-        connection, side = flow.connection, flow.side
-        if connection is None or connection.transport == "UC" or chain is not None:
-            return False
-        opcode = r.opcode[i]
-        if KINDS[opcode] == RESPONSE and OPERATION[opcode] != "READ_RESPONSE":
-            side = 1 - side
-        elif KINDS[opcode] != REQUEST:
-            return False
-        self._count(connection, r, i)
-        self._sides[2 * connection.id + side] = waiting
-        return True
 
     def _connect_responder(self, flow: Flow) -> Connection:
         connection = connected(

@@ -5,12 +5,15 @@ from libc.stdint cimport int64_t
 from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.ledger cimport Sink
+from rocekit.track.pairs.waiting cimport Flow
 from rocekit.track.progress cimport Progress
 from rocekit.track.requests cimport Requests, requests_of
 from rocekit.track.rest.sides cimport PackedSide, woken
 
 cdef tuple KINDS
+cdef tuple OPERATION
 cdef int64_t REQUEST
+cdef int64_t RESPONSE
 
 
 cdef class SideTable(Sink):
@@ -23,6 +26,9 @@ cdef class SideTable(Sink):
 
     @cython.locals(requests=Requests)
     cpdef Requests _requests(self, Connection connection, int64_t side)
+
+    @cython.locals(r=Rows, i=Py_ssize_t, connection=Connection, side=int64_t, opcode=int64_t)
+    cdef bint _keeps_alone(self, Flow flow, tuple waiting)
 
     @cython.locals(requests=Requests, side=int64_t, rested=bint)
     cpdef _end(self, Connection connection)

@@ -9,12 +9,13 @@ from rocekit.track.ledger import Sink
 from rocekit.track.progress import Progress
 from rocekit.track.requests import requests_of
 from rocekit.track.rest.sides import PackedSide, woken
-from rocekit.wire.packet_kinds import KINDS, REQUEST
+from rocekit.wire import OPERATION
+from rocekit.wire.packet_kinds import KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
-    from rocekit.track.pairs.waiting import Waiting
+    from rocekit.track.pairs.waiting import Flow, Waiting
     from rocekit.track.requests import Requests
 
 
@@ -48,6 +49,20 @@ class SideTable(Sink):
             if psn is not None:
                 requests.start(psn)
         return requests
+
+    def _keeps_alone(self, flow: Flow, waiting: Waiting) -> bool:
+        """Whether the only packet of a connection begins no transfer here, and is kept for the end."""
+        _, _, r, i, chain = waiting
+        connection, side = flow.connection, flow.side
+        if connection is None or connection.transport == "UC" or chain is not None:
+            return False
+        opcode = r.opcode[i]
+        if KINDS[opcode] == RESPONSE and OPERATION[opcode] != "READ_RESPONSE":
+            side = 1 - side
+        elif KINDS[opcode] != REQUEST:
+            return False
+        self._sides[2 * connection.id + side] = waiting
+        return True
 
     def _end(self, connection: Connection) -> None:
         """Nothing more comes on a connection: close what is open."""

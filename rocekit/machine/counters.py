@@ -14,9 +14,8 @@ from rocekit.errors import RocekitError
 from rocekit.machine.counter_files import SYSFS_NET, SYSFS_RDMA, FolderRead
 from rocekit.machine.port_files import driver_of, gids_of, ports_of, text_of
 
-TYPE_CHECKING = (
-    False  # a recording loads this: to import pathlib or dataclasses takes longer than to read all counters
-)
+# A recording loads this: to import pathlib or dataclasses takes longer than to read all counters.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -94,8 +93,14 @@ class CounterSnapshot:
     """
 
     __slots__ = (
-        *("captured_on", "captured_to", "counts", "host"),
-        *("left_out", "place", "time_ns", "took_ns"),
+        "captured_on",
+        "captured_to",
+        "counts",
+        "host",
+        "left_out",
+        "place",
+        "time_ns",
+        "took_ns",
     )
 
     def __init__(

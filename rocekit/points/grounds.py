@@ -41,8 +41,8 @@ _FAR_NS: Final = 500_000
 _HOP_LIMITS: Final = np.array([64, 128, 255])
 _MOST_HOPS: Final = 16
 #: A way is the numbers of both hosts in one.
-_WAY_BITS: Final = 32
-_HOST: Final = (1 << _WAY_BITS) - 1
+WAY_BITS: Final = 32
+_HOST: Final = (1 << WAY_BITS) - 1
 #: A clock with a wider bound than this proves nothing.
 _CLOCK_NS: Final = 1_000_000
 
@@ -128,7 +128,7 @@ class HostPairs:
 
         −1 of both where there are none; the mark is 0 without any.
         """
-        ways, found = self._ways, self._ways.find(src << _WAY_BITS | dst)
+        ways, found = self._ways, self._ways.find(src << WAY_BITS | dst)
         hops = np.where(found >= 0, ways.hops[found], -1) if len(ways.hops) else found
         if ways.sent is None:
             return hops.tolist(), [0] * len(found)
@@ -168,7 +168,7 @@ class Ways:
         if not columns:
             self.way = self.hops = self._ends = np.empty(0, np.int64)
             return
-        ends = columns["src"] << _WAY_BITS | columns["dst"]
+        ends = columns["src"] << WAY_BITS | columns["dst"]
         order = stable_order(ends)
         ordered = ends[order]
         begins = starts(ordered)
@@ -192,7 +192,7 @@ class Ways:
 
     def back(self) -> Ints:
         """The way back of each."""
-        return self.find((self._ends & _HOST) << _WAY_BITS | self._ends >> _WAY_BITS)
+        return self.find((self._ends & _HOST) << WAY_BITS | self._ends >> WAY_BITS)
 
 
 def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, str, str] | None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.points.grounds import WAY_BITS
 from rocekit.wire.sorting import distinct, stable_order, starts
 
 if TYPE_CHECKING:
     from rocekit.points.grounds import HostPairs
 
 Ints = NDArray[np.int64]
-
-_BITS: Final = 32
 
 
 class Hosts(NamedTuple):
@@ -62,13 +61,13 @@ class PairsByName:
 
     def __init__(self, a: Ints, b: Ints, table: HostPairs) -> None:
         self._names, self._numbers = table.names, table.numbers
-        keys = np.minimum(a, b) << _BITS | np.maximum(a, b)
+        keys = np.minimum(a, b) << WAY_BITS | np.maximum(a, b)
         self._order = stable_order(keys)
         ordered = keys[self._order]
         self._begins = starts(ordered)
         self._ends = np.append(self._begins[1:], len(ordered))
         pairs = ordered[self._begins]
-        self.low, self.high = pairs >> _BITS, pairs & (1 << _BITS) - 1
+        self.low, self.high = pairs >> WAY_BITS, pairs & (1 << WAY_BITS) - 1
 
     def rows(self, place: int) -> Ints:
         """The connections of a pair, in order."""

@@ -6,6 +6,7 @@ The conversations are those of rdma_cm programs on rxe (Linux 6.1) that rejected
 from __future__ import annotations
 
 import pytest
+from capture_bytes import Frame
 from talk import MS, Talk, named, only
 
 SECOND = 1_000 * MS
@@ -147,6 +148,20 @@ class TestRejAfterSilence:
         assert found.severity == ("warning" if retries else "error")
         assert ("the capture missed it" in found.advice) == (retries > 0)
         assert ("was lost" in found.advice) == (retries == 0)
+
+    def test_of_a_req_that_is_cut_the_retries_are_not_known(self) -> None:
+        t = Talk()
+        number = t.request()
+        frame = t.frames[number - 1]
+        # Its timeouts are at hand, the byte with Max CM Retries (12.6.5) is not.
+        t.frames[number - 1] = Frame(frame.data[:137], frame.time_ns, len(frame.data))
+        t.reply()
+        t.wait(60 * SECOND)
+        t.send(0, by="b")
+        (found,) = [f for f in t.findings() if f.rule == "cm-unanswered"]
+        assert found.evidence["max_retries"] is None
+        assert "the capture missed it" in found.advice
+        assert "was lost" not in found.advice
 
     def test_a_req_again_after_the_rep_proves_the_rep_lost(self) -> None:
         t = Talk()

@@ -163,11 +163,11 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if not replies:
         yield from _lost_rtus(exchange)
         return
-    again, retries = False, None if exchange.request is None else exchange.request.cm.number("max_cm_retries")
+    again, retries = False, exchange.request.cm.number("max_cm_retries")
     if not _has_reply_only(exchange):
         soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
         again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
-    came_again = len(replies) > 1 or not retries
+    came_again = len(replies) > 1 or retries == 0  # of a cut REQ they are not known
     yield RULE.finding(
         f"No RTU from {exchange.src} for {exchange.dst}'s REP: REP sent {plural(len(replies), 'time')}",
         connection=exchange.connection,
@@ -201,9 +201,10 @@ def _advice(req_again: bool, *, came_again: bool) -> str:
             "and for drops of QP 1's packets between the two hosts."
         )
     return (
-        "The REP did not come again, although its response timeout passed and the REQ allows retries. So the "
-        "RTU may have arrived, and the capture missed it, as it may have missed REPs that came again; or the "
-        "program that sent the REP ended. Look whether both programs have the connection."
+        "The REP did not come again, although its response timeout passed: a server sends it until it has "
+        "the RTU, as often as the REQ allows. So the RTU may have arrived, and the capture missed it, as it "
+        "may have missed REPs that came again; or the program that sent the REP ended. Look whether both "
+        "programs have the connection."
     )
 
 

@@ -49,6 +49,7 @@ MODULES: Final = (
     "track.rest.side_table",
     "track.lane.transfer_rows",
     "track.lane.clean_side",
+    "track.lane.fetching",
     "track.lane.leaving_rows",
     "track.lane.clean_lane",
     "track.bulk",

@@ -3,6 +3,8 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 cdef int64_t _UNKNOWN
+cdef int64_t _MANY
+cdef int64_t _AHEAD
 cdef int64_t _SRC
 cdef int64_t _DST
 cdef int64_t _QPN
@@ -37,6 +39,7 @@ cdef class FlowSums:
     cdef public int64_t _slots
     cdef public int64_t _room
     cdef public int64_t _fed
+    cdef public int64_t _touched
     cdef public int64_t[::1] _rows
     cdef public int64_t[::1] _chains
     cdef const int64_t[::1] _requests
@@ -44,7 +47,7 @@ cdef class FlowSums:
 
     @cython.locals(
         i=Py_ssize_t, at=int64_t, number=int64_t, code=int64_t, reference=int64_t, tag=int64_t, shape=int64_t,
-        capture=int64_t, port=int64_t
+        capture=int64_t, port=int64_t, fetched=Py_ssize_t
     )
     cpdef _loop(
         self, const uint8_t[::1] keep, const int64_t[::1] flow, const int64_t[::1] src,
@@ -54,7 +57,10 @@ cdef class FlowSums:
         const int32_t[::1] vlan, const uint8_t[::1] priority, const uint8_t[::1] version
     )
 
-    @cython.locals(slot=int64_t)
+    @cython.locals(i=Py_ssize_t, at=int64_t, slot=int64_t, touched=int64_t)
+    cdef int64_t _fetch(self, const int64_t[::1] flow, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(slot=int64_t, head=int64_t, before=int64_t)
     cdef _count(self, int64_t at, int64_t key, int64_t reference)
 
     @cython.locals(slot=int64_t)

@@ -47,8 +47,13 @@ _FRAME_BITS: Final = FRAME_BITS
 _DSCP_BITS: Final = DSCP_BITS
 _ECN_BITS: Final = ECN_BITS
 _UNKNOWN: Final = UNKNOWN
+#: From so many flows on, their rows are read for so many packets together: one after the other each would be
+#: waited for, since no cache has them all.
+_MANY: Final = 1024
+_AHEAD: Final = 32
 
-# A count in a chain: its (opcode, DSCP), packets, the first packet and its frame, the next count.
+# A count in a chain: its (opcode, DSCP), packets, the first packet and its frame, the next count. That which
+# was counted last is the first of its chain: the next packet is often like it.
 _KEY, _COUNT, _FIRST, _FRAME, _NEXT, _SLOT = range(6)
 
 
@@ -77,6 +82,7 @@ class FlowSums:
         self.sizes: dict[int, dict[int, int]] = {}
         self._extremes: dict[int, tuple[int, int]] = {}
         self._flows = self._slots = self._room = self._fed = 0
+        self._touched = 0
         self._rows: Any = _table(0, [0])
         self._chains: Any = _table(0, [0])
         self._requests = column([KINDS[v] == REQUEST for v in range(256)])
@@ -132,7 +138,11 @@ class FlowSums:
         priority: Any,
         version: Any,
     ) -> None:
+        fetched = 0 if COMPILED and self._flows > _MANY else len(keep)
         for i in range(len(keep)):
+            if i >= fetched:
+                fetched = min(i + _AHEAD, len(keep))
+                self._touched = self._fetch(flow, i, fetched)
             if not keep[i]:
                 continue
             number, code, at = flow[i], opcode[i], flow[i] * _WIDTH
@@ -157,14 +167,30 @@ class FlowSums:
                 self._note_size(number, payload[i], reference)
             self._count(at, code << _DSCP_BITS | tclass[i] >> _ECN_BITS, reference)
 
+    def _fetch(self, flow: Any, start: int, end: int) -> int:
+        """Read the rows of some packets' flows; gives a number that says nothing."""
+        touched = 0
+        for i in range(start, end):
+            at = flow[i] * _WIDTH
+            touched ^= self._rows[at + _PACKETS] ^ self._rows[at + _SHAPE] ^ self._rows[at + _KINDS]
+        for i in range(start, end):
+            slot = self._rows[flow[i] * _WIDTH + _KINDS]
+            if slot >= 0:
+                touched ^= self._chains[slot + _KEY] ^ self._chains[slot + _NEXT]
+        return touched
+
     def _count(self, at: int, key: int, reference: int) -> None:
         """Count one more packet of an opcode and DSCP in the flow whose row starts at ``at``."""
-        slot = self._rows[at + _KINDS]
+        head = slot = self._rows[at + _KINDS]
+        before = _UNKNOWN
         while slot >= 0 and self._chains[slot + _KEY] != key:
-            slot = self._chains[slot + _NEXT]
+            before, slot = slot, self._chains[slot + _NEXT]
         if slot < 0:
-            slot = self._new_count(key, reference, self._rows[at + _KINDS])
-            self._rows[at + _KINDS] = slot
+            slot = self._new_count(key, reference, head)
+        elif slot != head:
+            self._chains[before + _NEXT] = self._chains[slot + _NEXT]
+            self._chains[slot + _NEXT] = head
+        self._rows[at + _KINDS] = slot
         self._chains[slot + _COUNT] += 1
         self._fed += 1
 

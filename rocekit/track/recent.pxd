@@ -46,22 +46,23 @@ cdef class RecentResponses:
 
 @cython.final
 cdef class Recent:
+    # What each packet needs comes first, in one line of a cache.
     cdef public int64_t last_tx_ns
+    cdef public int64_t _last_id
+    cdef public int64_t _mask
+    cdef AllSlots _ring
+    cdef public int64_t ids_followed
+    cdef int64_t[16] _few  # _FEW slots
+    cdef public int64_t ids_broke
     cdef public int64_t last_rx_ns
     cdef public int64_t back_ns
     cdef public int64_t once_from
     cdef public int64_t turnaround_ns
     cdef public int64_t overtaken
-    cdef public int64_t ids_followed
-    cdef public int64_t ids_broke
-    cdef public int64_t _last_id
-    cdef public dict _first_said
-    cdef int64_t[16] _few  # _FEW slots
-    cdef int64_t[8] _few_covered  # _FEW_COVERED slots
-    cdef AllSlots _ring
-    cdef AllSlots _covered_ring
-    cdef public int64_t _mask
     cdef public int64_t _covered
+    cdef AllSlots _covered_ring
+    cdef int64_t[8] _few_covered  # _FEW_COVERED slots
+    cdef public dict _first_said
     cdef public RecentResponses _responses
 
     @cython.locals(before=int64_t, at=int64_t, word=int64_t)

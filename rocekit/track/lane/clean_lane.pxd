@@ -7,9 +7,11 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress
+from rocekit.track.recent cimport Recent
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
 from rocekit.track.lane.clean_side cimport CleanSide, is_clean
+from rocekit.track.lane.fetching cimport fetch
 from rocekit.track.lane.leaving_rows cimport LeavingRows
 from rocekit.track.lane.transfer_rows cimport TransferRows
 from rocekit.track.transfers cimport Transfer
@@ -40,6 +42,7 @@ cdef int64_t IS_DATA
 cdef int64_t IS_OF
 cdef int64_t IS_READ
 cdef int64_t _SAYS_ACK
+cdef int64_t MANY
 cdef int64_t NONE
 cdef int64_t ECN_CE
 cdef int64_t HALF
@@ -59,6 +62,7 @@ cdef class CleanLane:
     cdef public list _sides
     cdef public list _touched
     cdef public Rows _batch
+    cdef public Py_ssize_t _fetched
     cdef public int64_t[::1] _meanings
     cdef public int64_t[::1] _kinds
 
@@ -83,7 +87,7 @@ cdef class CleanLane:
     @cython.locals(is_made=int64_t, transfer=Transfer)
     cdef _report(self, CleanSide side, int64_t at)
 
-    @cython.locals(requests=Requests, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t)
+    @cython.locals(progress=Progress, recent=Recent, time_ns=int64_t, frame=int64_t, p=int64_t)
     cdef bint _ack(self, CleanSide side, Rows r, Py_ssize_t i)
 
     @cython.locals(

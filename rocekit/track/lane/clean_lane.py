@@ -17,7 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.packets.rows import COMPILED
 from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
+from rocekit.track.lane.fetching import MANY, fetch
 from rocekit.track.lane.leaving_rows import LeavingRows
 from rocekit.track.lane.opcode_meanings import (
     BEGINS_MESSAGE,
@@ -86,6 +88,7 @@ class CleanLane:
         self._sides: list[CleanSide | None] = []  # by the number of the flow that the side sends
         self._touched: list[CleanSide] = []
         self._batch: Rows | None = None
+        self._fetched = 0
         self._meanings: Any = table(256)
         self._kinds: Any = table(256)
         for value in range(256):
@@ -96,6 +99,7 @@ class CleanLane:
     def begin(self, r: Rows, flows: int) -> None:
         """A batch, in which flows have numbers below ``flows``."""
         self._batch = r
+        self._fetched = 0 if COMPILED and flows > MANY else len(r)
         if flows > len(self._sides):
             self._sides += [None] * (2 * flows - len(self._sides))
 
@@ -103,6 +107,8 @@ class CleanLane:
         """Take the rows from ``start`` on that are in order; gives the first that is not, or ``end``."""
         i = start
         while i < end:
+            if i >= self._fetched:
+                self._fetched = fetch(self._sides, self.rows.words, r, i)
             side = self._sides[r.flow[i]]
             if side is None:
                 break
@@ -128,7 +134,7 @@ class CleanLane:
 
     def _request(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
         """Take a request that has the next PSN, and is the next packet of its message."""
-        progress, rows, payload = side.requests.progress, self.rows, r.payload_length[i]
+        progress, rows, payload = side.progress, self.rows, r.payload_length[i]
         p, at, psns = progress.expected, side.building, 1
         if r.psn[i] != p & MASK or (payload != side.mtu and not what & ENDS_MESSAGE):
             return False
@@ -161,14 +167,12 @@ class CleanLane:
         else:
             side.building = at
         progress.expected = progress.high = p + psns
-        side.requests.recent.sent(r, i, p)
+        side.recent.sent(r, i, p)
         return True
 
     def _open(self, side: CleanSide, r: Rows, i: int, what: int) -> int:
         """A message begins: give its row."""
-        at = self.rows.begin(
-            self._sink.counted(), side.requests.progress.expected, r, i, what & HAS_RETH != 0
-        )
+        at = self.rows.begin(self._sink.counted(), side.progress.expected, r, i, what & HAS_RETH != 0)
         self._append(side, at)
         side.transfers += 1
         return at
@@ -218,16 +222,15 @@ class CleanLane:
         """Take an ACK of requests that the side has sent."""
         if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _SAYS_ACK:
             return False
-        requests = side.requests
-        progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
+        progress, recent, time_ns, frame = side.progress, side.recent, r.time_ns[i], r.frame[i]
         p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
         if not progress.expected - RESYNC <= p < progress.expected:
             return False
         if side.reading >= 0 and p >= self.rows.words[side.reading + FIRST_PSN]:
             return False  # it skips the responses of a READ
-        requests.recent.answered(p, time_ns)
-        requests.responses.note_ack(p, r.msn[i], r.ip_id[i], frame)
-        requests.recent.covered(p + 1, time_ns, r.msn[i])
+        recent.answered(p, time_ns)
+        side.requests.responses.note_ack(p, r.msn[i], r.ip_id[i], frame)
+        recent.covered(p + 1, time_ns, r.msn[i])
         self._cover(side, p, time_ns, frame)
         return True
 
@@ -272,8 +275,7 @@ class CleanLane:
 
     def _cover(self, side: CleanSide, p: int, time_ns: int, frame: int) -> None:
         """A response acknowledges all requests up to PSN ``p``."""
-        requests, rows = side.requests, self.rows
-        progress = requests.progress
+        requests, rows, progress = side.requests, self.rows, side.progress
         if p < progress.acked:
             return
         progress.acked, progress.acked_ns, progress.acked_frame = p + 1, time_ns, frame
@@ -320,6 +322,7 @@ class CleanLane:
             self._append(side, at)
         side.on = requests.in_lane = True
         side.requests, requests.clean = requests, side
+        side.progress, side.recent = requests.progress, requests.recent
         side.before, side.objects_open = len(ledger.window), outcomes.is_open()
         side.largest = side.connection.largest_payload
         troubles = ledger.troubles

@@ -28,6 +28,7 @@ class CleanSide:
     Attributes:
         reliable: False for UC, which nobody acknowledges.
         requests: its state machine; None: the side has sent no request.
+        progress, recent: parts of that, since it was on.
         on: whether its requests, and the responses to them, are in order.
         other: the other side, to whose requests this side responds; None: unknown.
         first, last, open, building: its rows: the oldest, the newest, the first that no ACK covers, and the
@@ -46,6 +47,8 @@ class CleanSide:
         self.number = number
         self.reliable = connection.transport != "UC"
         self.requests: Any = None
+        self.progress: Any = None
+        self.recent: Any = None
         self.on = False
         self.other: CleanSide | None = None
         self.first = self.last = self.open = self.building = self.reading = NONE

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 #: Of each row: the next one of its side (−1: none), the transfer's number, and what ``Transfer`` has.
-NEXT, ID, FIRST_PSN, PACKETS, FIRST_NS, FIRST_FRAME, LAST_NS, LAST_FRAME = range(8)
-BYTES, WHAT, VA, KEY, ANNOUNCED, ACK_NS, ACK_FRAME, EXTRA = range(8, 16)
+#: What each packet needs comes first, in one line of a cache.
+NEXT, WHAT, FIRST_PSN, PACKETS, LAST_NS, LAST_FRAME, BYTES, ANNOUNCED = range(8)
+ID, FIRST_NS, FIRST_FRAME, VA, KEY, ACK_NS, ACK_FRAME, EXTRA = range(8, 16)
 WIDTH: Final = 16
 # In WHAT, above the opcode of the first packet. EXTRA is the immediate, or the key to invalidate; of a READ,
 # the PSN of its next response.

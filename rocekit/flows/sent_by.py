@@ -46,14 +46,15 @@ class FlowKeys:
 
     def names(self) -> list[FlowKey | None]:
         """By flow number; None: not seen."""
-        names, mask, scope = self._addresses, (1 << ADDRESS_BITS) - 1, self._scopes.of
+        names, mask = self._addresses, (1 << ADDRESS_BITS) - 1
+        scopes = self._scopes.of(np.arange(len(self._keys))).tolist()
         found: list[FlowKey | None] = []
-        for number, key in enumerate(self._keys.tolist()):
+        for key, scope in zip(self._keys.tolist(), scopes, strict=True):
             if key < 0:
                 found.append(None)
                 continue
             pair, qpn = key >> QPN_BITS, key & _QPN_MASK
-            found.append((names[pair >> ADDRESS_BITS], names[pair & mask], qpn, scope.get(number, 0)))
+            found.append((names[pair >> ADDRESS_BITS], names[pair & mask], qpn, scope))
         return found
 
 

@@ -146,10 +146,10 @@ class FlowTable:
         """Every flow's number, by its key."""
         names, used = self._addresses, self._used()
         src, dst, qpn = (self._sums.column(name)[used].tolist() for name in ("src", "dst", "qpn"))
-        scope = self._scopes.of
+        scopes = self._scopes.of(used).tolist()
         return {
-            (names[a], names[b], q, scope.get(number, 0)): number
-            for a, b, q, number in zip(src, dst, qpn, used.tolist(), strict=True)
+            (names[a], names[b], q, scope): number
+            for a, b, q, scope, number in zip(src, dst, qpn, scopes, used.tolist(), strict=True)
         }
 
     def sizes(self) -> Ints:
@@ -180,7 +180,7 @@ class FlowTable:
         return found
 
     def requesters(self, least: int = 1) -> Iterator[tuple[str, str, list[int], set[int]]]:
-        """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports.
+        """Of each two addresses in a scope: frames of the first requests of RoCE v2 flows, and the ports.
 
         Args:
             least: without addresses that have fewer flows; a flood has one of each, and very many.
@@ -195,9 +195,9 @@ class FlowTable:
         flows = np.flatnonzero(has_requests & newer)
         if not len(flows):
             return
-        pair = self._pairs()[flows]
-        order = np.argsort(pair, kind="stable")
-        begins = starts_of(pair[order])
+        pair, scope = self._pairs()[flows], self._scopes.of(flows)
+        order = np.lexsort((scope, pair)) if scope.any() else np.argsort(pair, kind="stable")
+        begins = np.union1d(starts_of(pair[order]), starts_of(scope[order]))
         counts = np.diff(begins, append=len(order))
         chosen = counts >= least
         parts = [

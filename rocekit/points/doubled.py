@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rocekit.files.frames import LINKTYPE_ETHERNET
 from rocekit.packets import Packets
+from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
 from rocekit.points.twice import LEAST
 from rocekit.wire.byte_rows import gather
@@ -41,6 +42,8 @@ _MOST: Final = 95
 #: Copies that nothing tells apart come sooner than a requester repeats, and of nearly every packet.
 _AT_ONCE_NS: Final = 1_000_000
 _NEARLY_ALL: Final = 90
+#: Of so many copies at most headers may differ: a capture may have a few packets of its own.
+_FEW: Final = 0.01
 #: Copies further apart are traffic of its own.
 _NEAR_NS: Final = 100_000_000
 _NEVER: Final = np.iinfo(np.int64).max
@@ -60,6 +63,8 @@ class Doubled:
         words: what tells the copies apart.
         dropped: frames of copies that are left out: nothing tells them apart, or they are at other places.
         elsewhere: how many of them are at other places than the two that are used.
+        times: how often a packet is there where nothing tells its copies apart.
+        varied: whether those copies are at ever other places, so that these make no two points.
     """
 
     file: str
@@ -70,6 +75,8 @@ class Doubled:
     words: str
     dropped: frozenset[int]
     elsewhere: int = 0
+    times: int = 2
+    varied: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -89,10 +96,14 @@ class Doubled:
             else f"{self.twice:,} of {self.packets:,} packets are"
         )
         if not self.points:
-            return (
-                f"{every} in the capture twice, and nothing tells the copies apart (same TTL, VLAN and MAC "
-                "addresses): probably captured at two interfaces. All but the first are left out."
+            often, many = ("twice", "two") if self.times == 2 else (f"{self.times} times", str(self.times))
+            told = (
+                "at ever other places (TTL, labels or MAC addresses): probably captured at several"
+                if self.varied
+                else "and nothing tells the copies apart (same TTL, VLAN and MAC addresses): probably "
+                f"captured at {many}"
             )
+            return f"{every} in the capture {often}, {told} interfaces. All but the first are left out."
         first, second = (safe(PurePath(name).name) for name in self.names)
         left = ""
         if self.elsewhere:
@@ -154,9 +165,11 @@ class DoublesSurvey:
         dropped: list[Ints] = []
         every = twice = elsewhere = 0
         ways = {(src, dst): rows for src, dst, rows in _ways(packets)}
-        alike = _alike(
-            {way: rows for way, rows in ways.items() if way not in pairs}, packets, identity, pairs
-        )
+        # What is in another VLAN or virtual network is other traffic, unless two places show it.
+        scoped = (identity ^ packets.scope.astype(np.uint64)) * np.uint64(MIXER)
+        alike = _alike({way: rows for way, rows in ways.items() if way not in pairs}, packets, scoped, pairs)
+        times = max((copies.times for copies in alike.values()), default=2)
+        varied = False
         for (src, dst), rows in ways.items():
             if (src, dst) in pairs:
                 between = [place for pair in pairs[src, dst] for place in pair.others]
@@ -168,20 +181,22 @@ class DoublesSurvey:
                 continue
             copies = alike.get((src, dst))
             if copies is not None:
-                dropped.append(packets.frame[rows[copies]])
-                every += len(rows) - len(copies)
-                twice += len(copies)
+                own, first = rows[copies.rows], rows[copies.firsts]
+                dropped.append(packets.frame[own])
+                every += len(rows) - len(own)
+                twice += len(np.unique(first))
+                varied = varied or bool((table[own] != table[first]).any(axis=1).mean() > _FEW)
         if not pairs and not dropped:
             return None
         sides, is_same = _sides(pairs)
         points = {}
         for (src, dst), of_way in pairs.items():
-            first = sides[src] if is_same else int(src > dst)
-            points[src, dst] = {pair.before: first for pair in of_way} | {
-                pair.behind: 1 - first for pair in of_way
+            nearest = sides[src] if is_same else int(src > dst)
+            points[src, dst] = {pair.before: nearest for pair in of_way} | {
+                pair.behind: 1 - nearest for pair in of_way
             }
         nearer = (
-            tuple(tuple(host for host, side in sides.items() if side == n) for n in (0, 1))
+            (tuple(host for host in sides if not sides[host]), tuple(host for host in sides if sides[host]))
             if is_same
             else ((), ())
         )
@@ -191,7 +206,7 @@ class DoublesSurvey:
         words = "" if most is None else _words(most)
         frames = np.concatenate(dropped).tolist() if dropped else []
         return Doubled(
-            self._file, points, every, twice, (nearer[0], nearer[1]), words, frozenset(frames), elsewhere
+            self._file, points, every, twice, nearer, words, frozenset(frames), elsewhere, times, varied
         )
 
     @staticmethod
@@ -232,6 +247,20 @@ class _Pair:
     both: int
     took_ns: int
     others: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Copies of a direction's packets, as indices.
+
+    Attributes:
+        rows: the copies; firsts: what each is a copy of.
+        times: how often a packet is there.
+    """
+
+    rows: Ints
+    firsts: Ints
+    times: int
 
 
 def _table(batch: FrameBatch, packets: Packets) -> Ints:
@@ -337,8 +366,8 @@ def _in_order(a: int, b: int, places: Ints, took: Ints) -> tuple[int, int]:
 
 def _alike(
     ways: Mapping[Way, Ints], packets: Packets, identity: NDArray[np.uint64], apart: Iterable[Way]
-) -> dict[Way, Ints]:
-    """Of each direction whose packets have copies that nothing tells apart: all but the first, as indices.
+) -> dict[Way, _Copies]:
+    """Of each direction whose packets have copies that nothing tells apart: all but the first.
 
     A requester that goes back again and again sends each packet several times, too, but it does not double
     its responses. So the opposite direction must be doubled as well, or be in ``apart``; where there is none,
@@ -354,7 +383,7 @@ def _alike(
         (src, dst): copies
         for (src, dst), copies in found.items()
         if (dst, src) in doubled
-        or ((dst, src) not in ways and _is_behind_its_packet(identity[ways[src, dst]], copies))
+        or ((dst, src) not in ways and _is_behind_its_packet(identity[ways[src, dst]], copies.rows))
     }
 
 
@@ -364,19 +393,24 @@ def _is_behind_its_packet(identity: NDArray[np.uint64], copies: Ints) -> bool:
     return int((identity[right] == identity[right - 1]).sum()) * 100 >= _NEARLY_ALL * len(copies)
 
 
-def _copies(identity: NDArray[np.uint64], times: Ints) -> Ints | None:
-    """All but the first copies among packets of one place, if nearly every packet has them; as indices."""
+def _copies(identity: NDArray[np.uint64], times: Ints) -> _Copies | None:
+    """All but the first copies among a direction's packets, if nearly every one of many packets has them.
+
+    One packet that is there again and again is one that a requester repeats, as after RNR NAKs.
+    """
     order = np.lexsort((times, identity))
     value, when = identity[order], times[order]
     soon = np.append(False, (value[1:] == value[:-1]) & (np.diff(when) < _AT_ONCE_NS))
     begins = np.flatnonzero(~soon)
     runs = np.diff(np.append(begins, len(soon)))
     each = max(2, int(np.median(runs)))  # so often a packet is there; the next one is a packet of its own
-    copies = order[soon & ((np.arange(len(soon)) - np.repeat(begins, runs)) % each != 0)]
-    others = len(identity) - len(copies)
-    if len(copies) < LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
+    at = np.arange(len(soon))
+    is_copy = soon & ((at - np.repeat(begins, runs)) % each != 0)
+    first = order[np.maximum.accumulate(np.where(is_copy, 0, at))]
+    copies, others = order[is_copy], len(identity) - int(is_copy.sum())
+    if len(np.unique(first[is_copy])) < LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
         return None
-    return copies
+    return _Copies(copies, first[is_copy], each)
 
 
 def _sides(pairs: Iterable[Way]) -> tuple[dict[str, int], bool]:

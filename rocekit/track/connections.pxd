@@ -101,12 +101,12 @@ cpdef tuple requesting_sides(list connections, object first)
 cpdef bint came_again(object connections, int64_t least, int64_t often)
 
 
-@cython.locals(connection=Connection, ips=list, qpns=list, row=Py_ssize_t, mixed=uint64_t)
-cpdef mixed_ends(list connections, uint64_t[::1] found)
+@cython.locals(
+    connection=Connection, ips=list, qpns=list, around=tuple, row=Py_ssize_t, here=uint64_t, there=uint64_t,
+    mixed=uint64_t,
+)
+cpdef mixed_ends(list connections, uint64_t[::1] ends, uint64_t[:, ::1] found)
 
-
-@cython.locals(connection=Connection, ips=list, qpns=list, ends=set)
-cpdef bint has_ends_twice(object connections)
 
 @cython.locals(
     connection=Connection,

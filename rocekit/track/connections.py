@@ -411,26 +411,21 @@ def came_again(connections: Iterable[Connection], least: int, often: int) -> boo
     return False
 
 
-def mixed_ends(connections: list[Connection], found: Any) -> None:
-    """Fill in a number for each connection, the same for the same addresses and QPNs."""
+def mixed_ends(connections: list[Connection], ends: Any, found: Any) -> None:
+    """Fill in two numbers for each connection, and four columns of a table.
+
+    Args:
+        ends: the same number for the same addresses and QPNs.
+        found: the same number for the same two hosts, the scopes of both sides, and the packets.
+    """
     for row, connection in enumerate(connections):
-        ips, qpns = connection.ips, connection.qpns
-        mixed = hash(ips[0]) & _WORD
-        mixed = (mixed * _MIX ^ hash(ips[1])) & _WORD
-        mixed = (mixed * _MIX ^ hash(qpns[0])) & _WORD
-        found[row] = (mixed * _MIX ^ hash(qpns[1])) & _WORD
-
-
-def has_ends_twice(connections: Iterable[Connection]) -> bool:
-    """Whether two of the connections have the same addresses and QPNs."""
-    ends = set()
-    for connection in connections:
-        ips, qpns = connection.ips, connection.qpns
-        end = ips[0], ips[1], qpns[0], qpns[1]
-        if end in ends:
-            return True
-        ends.add(end)
-    return False
+        ips, qpns, around = connection.ips, connection.qpns, connection.around
+        here, there = hash(ips[0]) & _WORD, hash(ips[1]) & _WORD
+        found[row, 0] = (here + there) & _WORD
+        found[row, 1], found[row, 2] = around[0].scope, around[1].scope
+        found[row, 3] = connection.packets
+        mixed = ((here * _MIX ^ there) * _MIX ^ hash(qpns[0])) & _WORD
+        ends[row] = (mixed * _MIX ^ hash(qpns[1])) & _WORD
 
 
 def totals_of(connections: list[Connection]) -> Totals:

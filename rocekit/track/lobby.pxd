@@ -64,14 +64,20 @@ cdef class Lobby:
     @cython.locals(first=int64_t, last=int64_t, number=int64_t, base=int64_t)
     cpdef _forget(self, Flow flow)
 
-    @cython.locals(f=Flow, count=int64_t, groups=list, places=list, alike=list)
+    @cython.locals(f=Flow, count=int64_t, groups=list, places=list, alike=list, near=list)
     cpdef list requesters(self, Flow responder, int64_t psn)
 
-    @cython.locals(own=int64_t, port=int64_t, f=Flow, derived=list)
+    @cython.locals(own=int64_t, port=int64_t, f=Flow, derived=list, equal=list)
     cpdef list _by_source_port(self, list alike, Flow responder, int64_t count)
 
     @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
     cpdef Flow partner(self, Flow responder, Rows r, Py_ssize_t i)
+
+    cpdef bint may_pair(self, Flow flow, Flow responder)
+    cpdef bint _share(self, Flow flow, Flow responder)
+
+    @cython.locals(most=int64_t, votes=int64_t, best=list, flow=Flow, rivals=list)
+    cpdef Flow elect(self, Flow responder)
 
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
 
@@ -113,7 +119,7 @@ cdef class Lobby:
 cpdef Lobby lobby_of(Chains chains, int64_t looks, set limits_met)
 
 
-@cython.locals(group=dict, flow=Flow)
+@cython.locals(group=dict, flow=Flow, found=list)
 cdef list _facing(list groups, Flow responder)
 
 

@@ -305,7 +305,10 @@ class Lobby:
             [self._ports.get((place, port), _EMPTY) for place in places for port in ports], responder
         )
         self._looks -= len(alike) * len(places)
-        near = [f for f in alike if _is_in_any(f, groups)]
+        near = []
+        for f in alike:
+            if _is_in_any(f, groups):
+                near.append(f)
         return self._by_source_port(near, responder, count)
 
     def _scopes_with(self, responder: Flow) -> list[int]:
@@ -368,11 +371,15 @@ class Lobby:
 
     def elect(self, responder: Flow) -> Flow | None:
         """The flow that explains more of the responses than any other; UDP source ports break a tie."""
-        votes = {f: n for f, n in responder.votes.items() if f in self.flows and self.may_pair(f, responder)}
-        if not votes:
+        most = 0
+        best: list[Flow] = []
+        for flow, votes in responder.votes.items():
+            if votes >= most and flow in self.flows and self.may_pair(flow, responder):
+                if votes > most:
+                    most, best = votes, []
+                best.append(flow)
+        if not best:
             return None
-        most = max(votes.values())
-        best = [f for f, n in votes.items() if n == most]
         if len(best) == 1:
             rivals = [f for f, n in responder.votes.items() if n >= most and f in self._by_ports]
             return self._by_psn(best[0], responder, rivals, True)
@@ -406,15 +413,22 @@ class Lobby:
         not be a pair: where both hosts have such QPs, equal ports decide nothing.
         """
         own, port = responder.qpn, responder.sport
-        derived = [f for f in alike if fit(own, f.sport, f.qpn, port)]
+        derived, equal = [], []
+        for f in alike:
+            if fit(own, f.sport, f.qpn, port):
+                derived.append(f)
+            if f.sport == port:
+                equal.append(f)
         self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(count)
         if derived:
             return derived
-        qpns = self._qpns = self._qpns or source_ports.QpnsOfHosts()
-        new, self._new = list(self.flows) if self._new is None else self._new, []
-        if qpns.has_same([(f.src, f.dst, f.qpn) for f in new]):
-            return []
-        return [f for f in alike if f.sport == responder.sport]
+        if self._qpns is None:
+            self._qpns = source_ports.QpnsOfHosts()
+        new = list(self.flows) if self._new is None else self._new
+        if new:
+            self._qpns.add([(f.src, f.dst, f.qpn) for f in new])
+        self._new = []
+        return [] if self._qpns.same else equal
 
 
 def lobby_of(chains: Chains, looks: int, limits_met: set[str]) -> Lobby:
@@ -426,7 +440,12 @@ def lobby_of(chains: Chains, looks: int, limits_met: set[str]) -> Lobby:
 
 def _facing(groups: list[dict[Flow, None]], responder: Flow) -> list[Flow]:
     """The flows that the responder faces."""
-    return [flow for group in groups for flow in group if faces(flow, responder)]
+    found = []
+    for group in groups:
+        for flow in group:
+            if faces(flow, responder):
+                found.append(flow)  # in a comprehension the names have no C types
+    return found
 
 
 def _count(groups: list[dict[Flow, None]]) -> int:

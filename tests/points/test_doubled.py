@@ -13,7 +13,7 @@ import pytest
 from capture_bytes import Frame
 from click.testing import CliRunner
 from doubled_capture import frames_of, in_vlan, other_macs, routed, same, ttl_only, twice, write
-from encapsulated import BY_NAME, around
+from encapsulated import BY_NAME, around, ethernet, ipv4, udp, vxlan
 from places import PCAPS
 
 import rocekit
@@ -27,6 +27,7 @@ from rocekit.points.paths import Path as Path_
 from rocekit.points.twice import may_be_doubled
 from rocekit.report.annotate import annotate
 from rocekit.soft.testbed.replay import random_run
+from rocekit.wire.build import build_frame
 
 LOSS = PCAPS / "ping-write-loss-behind.pcap"
 A, B = "10.9.0.1", "10.9.0.2"
@@ -215,7 +216,10 @@ def test_three_copies_that_nothing_tells_apart_are_one_packet(tmp_path: Path) ->
     path = write(at_places(LOSS, same, same), tmp_path / "x.pcap")
     analysis, source = rocekit.analyze(path), rocekit.analyze(LOSS, journals=[])
     assert analysis.capture.doubled is not None
-    assert "nothing tells the copies apart" in analysis.capture.doubled.line()
+    assert analysis.capture.doubled.line() == (
+        "Every packet is in the capture 3 times, and nothing tells the copies apart (same TTL, VLAN and MAC "
+        "addresses): probably captured at 3 interfaces. All but the first are left out."
+    )
     assert told(analysis) == told(source)
     assert not [f for f in analysis.findings if f.rule == "duplicate"]
 
@@ -311,3 +315,44 @@ def test_without_a_file_to_split_the_network_is_not_blamed(tmp_path: Path, name:
     assert len(found) == 1
     assert "probably captured at two places" in found[0].title
     assert "rocekit trace -w" in found[0].advice
+
+
+def test_the_same_packets_in_many_virtual_networks_are_no_copies(tmp_path: Path) -> None:
+    """Each network has hosts of its own: something tells these packets apart."""
+    frames = [
+        Frame(ethernet(ipv4(17, udp(4789, vxlan(number, frame.data)))), frame.time_ns + 1_000 * number)
+        for frame in frames_of(PCAPS / "rping-clean.pcap")[:60]
+        for number in range(1, 13)
+    ]
+    analysis = rocekit.analyze(write(frames, tmp_path / "x.pcap"), journals=[])
+    assert analysis.capture.doubled is None
+    assert {c.encapsulation.layers[-1] for c in analysis.connections} == {
+        f"VXLAN VNI {n}" for n in range(1, 13)
+    }
+
+
+def test_one_request_again_and_again_is_no_second_interface(tmp_path: Path) -> None:
+    """A requester that waits for a receive sends one packet every 0.65 ms; nothing tells these apart."""
+    frame = build_frame("RC_SEND_ONLY", src=A, dst=B, dest_qpn=7, psn=5, payload=bytes(64), ackreq=1)
+    frames = [Frame(frame, n * 650_000) for n in range(30)]
+    analysis = rocekit.analyze(write(frames, tmp_path / "x.pcap"))
+    assert analysis.capture.doubled is None
+    assert [t.retransmitted_packets for t in analysis.transfers] == [29]
+
+
+def test_copies_at_ever_other_places_are_told_as_such(tmp_path: Path) -> None:
+    """Frames of many links between two hosts, each seen at both ends of a link, make no two places."""
+
+    def over_link(number: int) -> Callable[[bytes], bytes]:
+        return lambda frame: bytes([2, 0, 0, 0, number, 1, 2, 0, 0, 0, number, 2]) + frame[12:]
+
+    rng, frames = random.Random(3), []
+    for frame in frames_of(PCAPS / "rping-clean.pcap"):
+        for n, number in enumerate(rng.sample(range(40), 2)):
+            frames.append(Frame(over_link(number)(frame.data), frame.time_ns + 1_000 * n))
+    analysis = rocekit.analyze(write(frames, tmp_path / "x.pcap"), journals=[])
+    assert analysis.capture.doubled is not None
+    assert analysis.capture.doubled.line().startswith(
+        "Every packet is in the capture twice, at ever other places (TTL, labels or MAC addresses): probably"
+    )
+    assert told(analysis) == told(rocekit.analyze(PCAPS / "rping-clean.pcap", journals=[]))

@@ -12,6 +12,7 @@ import pytest
 from capture_bytes import Frame, pcap
 
 import rocekit
+from rocekit.packets.wrapping import Wrapping
 from rocekit.points.host_pairs import PairsByName
 from rocekit.points.twice import may_be_doubled
 from rocekit.track.connections import connected
@@ -68,3 +69,25 @@ def test_equal_ends_are_found_among_many_connections(twice: bool) -> None:
     if twice:
         connections.append(connected(500, "RC", ["10.0.1.4", "10.1.0.1"], [None, 260 % 7], None))
     assert may_be_doubled(connections) is twice
+
+
+@pytest.mark.parametrize(("packets", "twice"), [(7, False), (8, True)])
+def test_equal_ends_in_two_networks_need_packets_enough_in_both(packets: int, twice: bool) -> None:
+    """Two capture points have packets of both: of one packet in each network nothing is to be compared."""
+
+    def one(n: int) -> Any:
+        connection = connected(n, "RC", ["10.0.0.1", "10.1.0.1"], [None, 7], None)
+        connection.around = (Wrapping(n), Wrapping(n))
+        connection.packets = packets if n < 2 else 1
+        return connection
+
+    assert may_be_doubled([one(n) for n in range(500)]) is twice
+
+
+def test_sides_in_different_networks_count_for_either() -> None:
+    """A mirror may show a VLAN tag in one direction only."""
+    connections = [connected(n, "RC", ["10.0.0.1", "10.1.0.1"], [3, 7], None) for n in range(2)]
+    for number, connection in enumerate(connections):
+        connection.packets = 8
+        connection.around = (Wrapping(0), Wrapping(number))
+    assert may_be_doubled(connections)

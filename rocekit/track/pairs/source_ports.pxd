@@ -7,6 +7,7 @@ cdef int64_t _LEAST
 cdef int64_t _LOW
 cdef int64_t _FLOW_LABEL
 cdef int64_t _GOLDEN_RATIO
+cdef int64_t _WORD
 cdef int64_t _ACCIDENT
 
 

@@ -14,6 +14,7 @@ _LEAST: Final = 0xC000
 _LOW: Final = (1 << _BITS) - 1
 _FLOW_LABEL: Final = 0xFFFFF
 _GOLDEN_RATIO: Final = 0x61C88647
+_WORD: Final = 0xFFFFFFFF
 #: A choice is sure if fewer than one in so many wrong choices fit by accident.
 _ACCIDENT: Final = 1000
 
@@ -28,7 +29,7 @@ def of_both(own: int, other: int) -> int:
 
 def of_hash(own: int, other: int) -> int:
     """rxe of older kernels: a hash of the own QPN."""
-    return _LEAST + ((own * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS)
+    return _LEAST + ((own * _GOLDEN_RATIO & _WORD) >> 32 - _BITS)
 
 
 def of_own(own: int, other: int) -> int:
@@ -46,8 +47,8 @@ def fit(a: int, a_port: int, b: int, b_port: int) -> bool:
     """
     if a_port == b_port and of_both(a, b) == a_port:  # it gives both the same
         return True
-    hashed = _LEAST + ((a * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS)
-    if hashed == a_port and _LEAST + ((b * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS) == b_port:
+    hashed = _LEAST + ((a * _GOLDEN_RATIO & _WORD) >> 32 - _BITS)
+    if hashed == a_port and _LEAST + ((b * _GOLDEN_RATIO & _WORD) >> 32 - _BITS) == b_port:
         return True
     return (_LEAST | a & _LOW) == a_port and (_LEAST | b & _LOW) == b_port
 
@@ -66,15 +67,18 @@ def is_sure(candidates: int) -> bool:
 
 
 class QpnsOfHosts:
-    """Whether both of two hosts have a QP of the same number."""
+    """The QPNs of two hosts.
+
+    Attributes:
+        same: whether both have a QP of the same number.
+    """
 
     def __init__(self) -> None:
+        self.same = False
         self._qpns: dict[int, set[int]] = {}
-        self._same = False
 
-    def has_same(self, more: Iterable[tuple[int, int, int]]) -> bool:
-        """By more flows: (source, destination, destination QPN)."""
+    def add(self, more: Iterable[tuple[int, int, int]]) -> None:
+        """Flows more: (source, destination, destination QPN)."""
         for src, dst, qpn in more:
             self._qpns.setdefault(dst, set()).add(qpn)
-            self._same = self._same or (src != dst and qpn in self._qpns.get(src, ()))
-        return self._same
+            self.same = self.same or (src != dst and qpn in self._qpns.get(src, ()))

@@ -24,6 +24,7 @@ MODULES: Final = (
     "wire.places",
     "packets.rows",
     "packets.flow_numbers",
+    "packets.dissecting.plain_frames",
     "packets.walk",
     "packets.dissect",
     "packets.merging.group_numbers",

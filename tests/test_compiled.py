@@ -86,6 +86,7 @@ records = {
     "packets.flow_numbers.FlowNumbers": FlowNumbers(),
     "packets.walk.Walk": Walk(),
     "packets.dissect.Dissector": Dissector(),
+    "packets.dissecting.plain_frames.PlainFrames": Dissector(),  # with what it has of its base
     "flows.sums.FlowSums": FlowSums(),
     "flows.silences.Silences": Silences(),
     "track.connections.Connection": connection,
@@ -99,7 +100,8 @@ print(json.dumps({cls: {name: value(records[cls], name) for name in names[cls]} 
 """
 RECORDS = (
     *("packets.rows.Rows", "packets.flow_numbers.PairNumbers", "packets.flow_numbers.FlowNumbers"),
-    *("packets.walk.Walk", "packets.dissect.Dissector", "flows.sums.FlowSums", "flows.silences.Silences"),
+    *("packets.walk.Walk", "packets.dissect.Dissector", "packets.dissecting.plain_frames.PlainFrames"),
+    *("flows.sums.FlowSums", "flows.silences.Silences"),
     *("track.connections.Connection", "track.events.Event", "track.transfers.Transfer"),
     *("track.progress.Progress", "track.recent.Recent"),
 )

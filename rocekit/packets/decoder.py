@@ -24,7 +24,7 @@ from rocekit.packets import (
     empty_packets,
 )
 from rocekit.packets.dissect import Dissector
-from rocekit.packets.dissect_columns import AROUND, PACKET_COLUMNS
+from rocekit.packets.dissecting.columns import AROUND, PACKET_COLUMNS
 from rocekit.packets.flow_numbers import Addresses, FlowNumbers, PairNumbers
 from rocekit.packets.foreign import ForeignPackets
 from rocekit.packets.icrc_columns import icrc_columns

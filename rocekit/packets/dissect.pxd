@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from rocekit.packets.dissecting.plain_frames cimport PlainFrames
 from rocekit.packets.walk cimport Walk
 
 cdef int64_t _IPV4
@@ -47,9 +48,6 @@ cdef int64_t _WORDS
 cdef int64_t _ROWS
 cdef Py_ssize_t _KINDS_OF_HEADERS
 cdef int64_t _HAS_GRH
-cdef int64_t _HAS_AETH
-cdef int64_t _HAS_RETH
-cdef int64_t _HAS_KEY
 
 cdef int64_t _join(int64_t first, int64_t second, int64_t third, int64_t fourth) noexcept nogil
 cdef uint64_t _long(uint64_t high, uint64_t low) noexcept nogil
@@ -63,81 +61,24 @@ cdef bint _is_checksum_right(
 
 
 @cython.final
-cdef class Dissector:
-    cdef public dict columns
-    cdef public int64_t count
+cdef class Dissector(PlainFrames):
     cdef public int64_t wrapped
     cdef public int64_t later_fragments
-    cdef public int64_t truncated_count
     cdef public int64_t malformed_count
     cdef public int64_t fragment_count
-    cdef const uint8_t[::1] _buffer
-    cdef int64_t _size
     cdef int64_t _start
     cdef int64_t _limit
     cdef int64_t _wire
     cdef Walk _walk
     cdef bint _wraps
-    cdef const int64_t[::1] _need
-    cdef const int64_t[::1] _has_of
-    cdef const int64_t[::1] _known
-    cdef const int64_t[::1] _payloadless
     cdef const int64_t[::1] _places
     cdef const int64_t[::1] _lengths
     cdef const int64_t[::1] _bits
-    cdef const int64_t[::1] _syndrome_at
-    cdef const int64_t[::1] _va_at
-    cdef const int64_t[::1] _rkey_at
-    cdef const int64_t[::1] _length_at
-    cdef public int64_t[::1] layer
-    cdef public int64_t[::1] ethertype
-    cdef public int64_t[::1] index
-    cdef public int64_t[::1] start
-    cdef public int64_t[::1] bth
-    cdef public int64_t[::1] end
-    cdef public int64_t[::1] limit
-    cdef public uint8_t[::1] truncated
-    cdef public uint8_t[::1] ip_version
-    cdef public uint8_t[::1] roce_version
-    cdef public uint8_t[::1] tclass
-    cdef public uint8_t[::1] hop_limit
-    cdef public int32_t[::1] flow_label
-    cdef public uint16_t[::1] ip_id
-    cdef public uint16_t[::1] udp_sport
-    cdef public int32_t[::1] vlan
-    cdef public uint8_t[::1] priority
-    cdef public uint64_t[::1] source_high
-    cdef public uint64_t[::1] source_low
-    cdef public uint64_t[::1] destination_high
-    cdef public uint64_t[::1] destination_low
-    cdef public uint8_t[::1] fragment
-    cdef public uint8_t[::1] malformed
-    cdef public uint8_t[::1] checkable
-    cdef public int64_t[::1] opcode
-    cdef public uint16_t[::1] has
-    cdef public int32_t[::1] payload_length
-    cdef public int64_t[::1] payload_at
-    cdef public int64_t[::1] dest_qpn
-    cdef public int64_t[::1] psn
-    cdef public int64_t[::1] syndrome
-    cdef public uint64_t[::1] remote_va
-    cdef public int64_t[::1] rkey
-    cdef public int64_t[::1] dma_length
-    cdef public int64_t[::1] wrapped_row
-    cdef public uint64_t[::1] chain
-    cdef public uint64_t[::1] scope
-    cdef public uint32_t[::1] words
 
-    cdef void _loop(
-        self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
-        const int64_t[::1] linktype
-    )
+    cdef void _loop(self, Py_ssize_t frames)
 
     @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t, count=int64_t, link=int64_t, walking=bint)
-    cdef void _every(
-        self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
-        const int64_t[::1] linktype, Py_ssize_t frames
-    ) noexcept nogil
+    cdef void _every(self, Py_ssize_t frames) noexcept nogil
 
     @cython.locals(kind=int64_t)
     cdef int64_t _inside(self, bint walking) noexcept nogil
@@ -168,9 +109,6 @@ cdef class Dissector:
 
     @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, words=int64_t, room=int64_t, payload=int64_t, w=Py_ssize_t)
     cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated) noexcept nogil
-
-    @cython.locals(at=Py_ssize_t)
-    cdef void _fields(self, Py_ssize_t n, int64_t row, int64_t has, Py_ssize_t base) noexcept nogil
 
     @cython.locals(n=Py_ssize_t, has=int64_t, place=int64_t)
     cdef int64_t _cut(self, int64_t row, int64_t readable) noexcept nogil

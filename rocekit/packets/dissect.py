@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Find the RoCE packets in frames: link header, IP, UDP, BTH and the headers behind it, in one pass.
 
-Frames of the usual links are first read as plain ones, with VLAN tags at most. Those in which this finds no
-packet are searched by the walk over tunnels, labels and other links (``walk``).
+Most frames are plain, and taken the short way (``plain_frames``). Others of the usual links are first read as
+frames with VLAN tags at most. Those in which this finds no packet are searched by the walk over tunnels,
+labels and other links (``walk``).
 
 A packet's end comes from the lengths in its headers, never from the frame's length: short Ethernet frames are
 padded, and some captures keep the frame check sequence. Every read stops at the end of the buffer, whatever
@@ -11,7 +12,7 @@ a header claims, and rows are written in order: so the compiled loop needs no ch
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,14 +27,12 @@ from rocekit.files.frames import (
 from rocekit.packets import (
     BLOCK_WORDS,
     HAS,
-    HAS_OF,
     HEADERS_BYTES,
-    KNOWN,
-    NO_PAYLOAD,
     PLACE_WORDS,
 )
 from rocekit.packets import malformed as faults
-from rocekit.packets.dissect_columns import link_numbers, new_columns, table, trim, word_of
+from rocekit.packets.dissecting.columns import link_numbers, table, trim
+from rocekit.packets.dissecting.plain_frames import PlainFrames
 from rocekit.packets.rows import COMPILED
 from rocekit.packets.walk import Walk
 from rocekit.wire import encapsulations, network
@@ -87,9 +86,6 @@ _WORDS: Final = BLOCK_WORDS
 _ROWS: Final = len(HEADERS_BYTES)
 _KINDS_OF_HEADERS: Final = len(PLACE_WORDS)
 _HAS_GRH: Final = HAS["GRH"]
-_HAS_AETH: Final = HAS["AETH"]
-_HAS_RETH: Final = HAS["RETH"]
-_HAS_KEY: Final = HAS["RETH"] | HAS["AtomicETH"]
 
 
 def _join(first: int, second: int, third: int, fourth: int) -> int:
@@ -120,105 +116,46 @@ def _is_checksum_right(
     return total == 0xFFFF
 
 
-class Dissector:
+class Dissector(PlainFrames):
     """Takes batches of frames apart; what a batch holds is in the columns after ``run``.
 
     Attributes:
-        columns: by name, an array with a value for each RoCE packet (see ``dissect_columns``); ``words`` has
-            the BTH and the headers that follow it as words, a row a packet, zeros behind them.
-        layer, ethertype: a value for each frame: where its outermost network layer starts, and its EtherType
-            (0: none, cut before it, or an unusual link).
-        count: RoCE packets; wrapped: those with a tag or a tunnel around them.
+        wrapped: packets with a tag or a tunnel around them.
         later_fragments: of UDP datagrams; they have no ports, so whether they are RoCE is unknown.
-        truncated_count, malformed_count, fragment_count: packets with a value in those columns.
+        malformed_count, fragment_count: packets with a value in those columns.
     """
 
-    # Set for each batch: its columns while they are filled, and the current frame.
-    _buffer: Any
-    layer: Any
-    ethertype: Any
-    index: Any
-    start: Any
-    bth: Any
-    end: Any
-    limit: Any
-    truncated: Any
-    ip_version: Any
-    roce_version: Any
-    tclass: Any
-    hop_limit: Any
-    flow_label: Any
-    ip_id: Any
-    udp_sport: Any
-    vlan: Any
-    priority: Any
-    source_high: Any
-    source_low: Any
-    destination_high: Any
-    destination_low: Any
-    fragment: Any
-    malformed: Any
-    checkable: Any
-    opcode: Any
-    has: Any
-    payload_length: Any
-    payload_at: Any
-    dest_qpn: Any
-    psn: Any
-    syndrome: Any
-    remote_va: Any
-    rkey: Any
-    dma_length: Any
-    words: Any
-    wrapped_row: Any
-    chain: Any
-    scope: Any
-    _size: int
+    # Of the current frame.
     _start: int
     _limit: int
     _wire: int
 
     def __init__(self) -> None:
-        self.columns: dict[str, Any] = {}
-        self.count = 0
-        self.later_fragments = 0
-        self.truncated_count = self.malformed_count = self.fragment_count = 0
-        self._need = table(HEADERS_BYTES)
-        self._has_of = table(HAS_OF)
-        self._known = table(KNOWN)
-        self._payloadless = table(NO_PAYLOAD)
+        super().__init__()
+        self.later_fragments = self.malformed_count = self.fragment_count = 0
         # Of each kind of header: the word it starts in, by opcode; its length in bytes; its bit.
         self._places = table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
         self._lengths = table([wire.HEADERS[name].length for name in PLACE_WORDS])
         self._bits = table([HAS[name] for name in PLACE_WORDS])
-        self._syndrome_at, self._va_at = word_of("syndrome"), word_of("remote_va")
-        self._rkey_at, self._length_at = word_of("rkey"), word_of("dma_length")
-        self._buffer = _NO_BYTES
         self._walk, self.wrapped, self._wraps = Walk(), 0, False
-        self._size = self._start = self._limit = self._wire = 0
+        self._start = self._limit = self._wire = 0
         self.run(empty_batch())  # so that all columns are there: compiled, one without memory is a crash
 
     def run(self, batch: FrameBatch) -> None:
         """Take a batch of frames. Raises for no frame's content."""
         frames = len(batch)
-        self._begin(frames)
+        self.wrapped = self.later_fragments = self.malformed_count = self.fragment_count = 0
+        self.begin(frames)
         if frames:
             buffer = batch.buffer.data if COMPILED else bytes(batch.buffer)
             self._buffer, self._size = buffer, len(buffer)
             self._walk.read(buffer, self._size)
-            kinds = link_numbers(batch.linktype)
-            self._loop(table(batch.offset), table(batch.caplen), table(batch.wirelen), kinds)
+            self._offset, self._linktype = table(batch.offset), link_numbers(batch.linktype)
+            self._caplen, self._wirelen = table(batch.caplen), table(batch.wirelen)
+            self._loop(frames)
         trim(self.columns, frames, self.count, self.wrapped)
         self._buffer = _NO_BYTES
         self._walk.read(_NO_BYTES, 0)
-
-    def _begin(self, frames: int) -> None:
-        """Make columns for so many frames."""
-        self.count = self.wrapped = self.later_fragments = 0
-        self.truncated_count = self.malformed_count = self.fragment_count = 0
-        self.columns = new_columns(frames)
-        for name, column in self.columns.items():
-            setattr(self, name, column)
 
     def _read(self, at: int) -> int:
         """The big-endian word at a place of the buffer, with zeros for bytes behind its end."""
@@ -231,16 +168,17 @@ class Dissector:
 
     # ------------------------------------------------------------------ link and network layer
 
-    def _loop(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any) -> None:
+    def _loop(self, frames: int) -> None:
         with cython.nogil:
-            self._every(offset, caplen, wirelen, linktype, len(offset))
+            self._every(frames)
 
-    def _every(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any, frames: int) -> None:
+    def _every(self, frames: int) -> None:
         """Take all frames. The numbers of unusual link types come with all their bits turned."""
-        for i in range(frames):
-            begin, link = offset[i], linktype[i]
-            self._limit = begin + caplen[i]
-            self._wire = begin + max(wirelen[i], caplen[i])
+        i = self._take_plain(0, frames)
+        while i < frames:
+            begin, link = self._offset[i], self._linktype[i]
+            self._limit = begin + self._caplen[i]
+            self._wire = begin + max(self._wirelen[i], self._caplen[i])
             self._wraps = False
             self.index[self.count] = i
             count, walking = self.count, False
@@ -265,6 +203,7 @@ class Dissector:
                 ethertype, walking = self._inside(walking), True
                 if ethertype == 0:
                     break
+            i = self._take_plain(i + 1, frames)
 
     def _inside(self, walking: bool) -> int:
         """Go on to the next network layer, past the one that holds no packet; gives its EtherType, or 0."""
@@ -450,8 +389,6 @@ class Dissector:
         words = max(0, min(need, readable)) >> 2
         for word in range(words):
             self.words[base + word] = self._read(bth + 4 * word)
-        for word in range(words, _WORDS):
-            self.words[base + word] = 0
         if opcode >= 0 and not self._known[row]:
             self._mark(_UNKNOWN_OPCODE)
         if self.words[base] >> 16 & 0xF:
@@ -473,17 +410,6 @@ class Dissector:
         self.fragment_count += self.fragment[n]
         self.malformed_count += self.malformed[n] != 0
         self.count = n + 1
-
-    def _fields(self, n: int, row: int, has: int, base: int) -> None:
-        """Take the fields behind the BTH that tracking needs of every packet."""
-        self.syndrome[n] = self.words[base + self._syndrome_at[row]] >> 24 if has & _HAS_AETH else 0
-        self.remote_va[n] = self.rkey[n] = self.dma_length[n] = 0
-        if has & _HAS_KEY:
-            at = base + self._va_at[row]
-            self.remote_va[n] = _long(self.words[at], self.words[at + 1])
-            self.rkey[n] = self.words[base + self._rkey_at[row]]
-        if has & _HAS_RETH:
-            self.dma_length[n] = self.words[base + self._length_at[row]]
 
     def _cut(self, row: int, readable: int) -> int:
         """Which headers are whole in a packet that ends ``readable`` bytes after the BTH's start."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.packets.dissect_columns import table
+from rocekit.packets.dissecting.columns import table
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.wire import encapsulations
 from rocekit.wire.encapsulations import KINDS, LAYERS, LINKS

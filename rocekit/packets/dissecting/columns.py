@@ -82,7 +82,7 @@ def new_columns(frames: int) -> dict[str, Any]:
     for name, kind in {**FRAME_COLUMNS, **PACKET_COLUMNS, **AROUND}.items():
         columns[name] = np.empty(frames, kind) if COMPILED else [0] * frames
     room = frames * BLOCK_WORDS
-    columns["words"] = np.empty(room, np.uint32) if COMPILED else list(bytes(room))
+    columns["words"] = np.zeros(room, np.uint32) if COMPILED else list(bytes(room))
     return columns
 
 

@@ -1,0 +1,1 @@
+"""What the dissector consists of: its columns, and its short way for plain frames."""

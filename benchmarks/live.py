@@ -35,7 +35,7 @@ import numpy as np
 
 from rocekit.craft.generate import Traffic, generate
 from rocekit.files.pcap import FILE_HEADER, LARGEST_FRAME
-from rocekit.files.record_loops import PCAP_RECORD, walk_pcap
+from rocekit.files.record_loops import PCAP_COLUMNS, PCAP_RECORD, walk_pcap
 
 ROCEKIT = str(Path(sys.executable).parent / "rocekit")
 SETTLE_S = 1.0
@@ -72,11 +72,12 @@ class Sender:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._bytes = np.fromfile(path, np.uint8)
-        places = np.empty(len(self._bytes) // PCAP_RECORD, np.int64)
+        room = len(self._bytes) // PCAP_RECORD
+        headers = np.empty(PCAP_COLUMNS * room, np.int64)
         count, _ = walk_pcap(
-            self._bytes.data, FILE_HEADER, len(self._bytes), False, LARGEST_FRAME, places.data, len(places)
+            self._bytes.data, FILE_HEADER, len(self._bytes), False, LARGEST_FRAME, headers.data, room
         )
-        places = places[:count]
+        places = headers[:count] - PCAP_RECORD
         # struct iovec and struct mmsghdr (64 bit): see recvmmsg(2) and readv(2).
         self._vectors = np.zeros(count, [("base", "u8"), ("length", "u8")])
         self._vectors["base"] = self._bytes.ctypes.data + PCAP_RECORD + places

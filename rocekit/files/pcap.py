@@ -22,7 +22,7 @@ from rocekit.files.frames import (
     fold_linktype,
     unsupported_linktype,
 )
-from rocekit.files.record_loops import PCAP_RECORD, walk_pcap
+from rocekit.files.record_loops import PCAP_COLUMNS, PCAP_RECORD, walk_pcap
 from rocekit.files.window import Window
 
 FILE_HEADER = 24
@@ -83,15 +83,16 @@ class PcapFrames:
             raise unsupported_linktype(self.linktype, name)
         window.start += FILE_HEADER
         self._word = np.dtype(">u4" if self._big else "<u4")
-        self._places = np.empty(batch_frames, np.int64)
+        self._room = batch_frames
+        self._headers = np.empty(PCAP_COLUMNS * batch_frames, np.int64)
         self._last_s: int | None = None
 
     def __iter__(self) -> Iterator[FrameBatch]:
         window = self._window
-        places = self._places.data
+        headers, room = self._headers.data, self._room
         while True:
             count, window_start = walk_pcap(
-                window.view, window.start, window.end, self._big, LARGEST_FRAME, places, len(places)
+                window.view, window.start, window.end, self._big, LARGEST_FRAME, headers, room
             )
             window.start = window_start
             if count:
@@ -115,24 +116,19 @@ class PcapFrames:
         return int.from_bytes(head, "big" if self._big else "little")
 
     def _batch(self, count: int) -> FrameBatch:
-        array = self._window.array
-        places = self._places[:count].copy()
-        # One header is one item of 16 bytes at any place: NumPy gathers them whole.
-        every = np.ndarray((len(array) - PCAP_RECORD + 1,), "V16", array, strides=(1,))
-        words = every[places].view(self._word).reshape(count, 4)
-        time_ns = words[:, 0].astype(np.int64)
-        self._last_s = int(time_ns[-1])
-        time_ns *= _NS
-        time_ns += words[:, 1].astype(np.int64) * self._fraction_ns
+        headers = self._headers.reshape(PCAP_COLUMNS, self._room)[:, :count]
+        offset, seconds, fraction, caplen, wirelen = headers
+        time_ns = seconds * _NS
+        time_ns += fraction * self._fraction_ns
+        self._last_s = int(seconds[-1])
         number = np.arange(self.frames + 1, self.frames + count + 1, dtype=np.int64)
         self.frames += count
-        places += PCAP_RECORD
         return FrameBatch(
             file=self._file,
-            buffer=array,
-            offset=places,
-            caplen=words[:, 2].astype(np.int64),
-            wirelen=words[:, 3].astype(np.int64),
+            buffer=self._window.array,
+            offset=offset.copy(),
+            caplen=caplen.copy(),
+            wirelen=wirelen.copy(),
             time_ns=time_ns,
             number=number,
             linktype=np.full(count, self.linktype, np.uint16),

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import sys
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 PCAP_RECORD = 16  # bytes of a record header: seconds, fraction, captured length, wire length
+PCAP_COLUMNS = 5  # of what ``walk_pcap`` writes
 ENHANCED_PACKET = 6  # block type
 ENHANCED_PACKET_LEAST = 32  # an enhanced packet block around no bytes
 
@@ -31,25 +37,33 @@ def _word(first: int, second: int, third: int, fourth: int, big_endian: bool) ->
 def walk_pcap(
     buffer: memoryview, start: int, end: int, big_endian: bool, largest: int, out: memoryview, room: int
 ) -> tuple[int, int]:
-    """Write the places of the whole pcap records in ``buffer[start:end]`` to ``out``, at most ``room``.
+    """Write what the headers of the whole pcap records in ``buffer[start:end]`` say to ``out``.
 
-    Stops before a record that is not whole, or whose header says more than ``largest`` bytes.
-    Returns how many were found and where it stopped.
+    It has ``PCAP_COLUMNS`` columns of ``room`` numbers, one behind the other: where each record's frame starts,
+    its seconds, their fraction, its captured length and its length on the wire. Stops before a record that is
+    not whole, or whose header says more than ``largest`` bytes. Returns how many were found and where it stopped.
     """
     last = end - _RECORD
     place = start
     count = 0
-    while place <= last and count < room:
-        caplen = _word(
-            buffer[place + 8], buffer[place + 9], buffer[place + 10], buffer[place + 11], big_endian
-        )
-        after = place + _RECORD + caplen
-        if caplen > largest or after > end:
-            break
-        out[count] = place
-        count += 1
-        place = after
+    with cython.nogil:
+        while place <= last and count < room:
+            caplen = _word_at(buffer, place + 8, big_endian)
+            after = place + _RECORD + caplen
+            if caplen > largest or after > end:
+                break
+            out[count] = place + _RECORD
+            out[room + count] = _word_at(buffer, place, big_endian)
+            out[2 * room + count] = _word_at(buffer, place + 4, big_endian)
+            out[3 * room + count] = caplen
+            out[4 * room + count] = _word_at(buffer, place + 12, big_endian)
+            count += 1
+            place = after
     return count, place
+
+
+def _word_at(buffer: memoryview, place: int, big_endian: bool) -> int:
+    return _word(buffer[place], buffer[place + 1], buffer[place + 2], buffer[place + 3], big_endian)
 
 
 def walk_enhanced(

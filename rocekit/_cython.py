@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-nogil = nullcontext()
+nogil = gil = nullcontext()
 compiled = False

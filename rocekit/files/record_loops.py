@@ -39,9 +39,10 @@ def walk_pcap(
 ) -> tuple[int, int]:
     """Write what the headers of the whole pcap records in ``buffer[start:end]`` say to ``out``.
 
-    It has ``PCAP_COLUMNS`` columns of ``room`` numbers, one behind the other: where each record's frame starts,
-    its seconds, their fraction, its captured length and its length on the wire. Stops before a record that is
-    not whole, or whose header says more than ``largest`` bytes. Returns how many were found and where it stopped.
+    It has ``PCAP_COLUMNS`` columns of ``room`` numbers, one behind the other: where each record's frame
+    starts, its seconds, their fraction, its captured length and its length on the wire. Stops before a record
+    that is not whole, or whose header says more than ``largest`` bytes. Returns how many were found and where
+    it stopped.
     """
     last = end - _RECORD
     place = start

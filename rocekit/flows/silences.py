@@ -18,6 +18,11 @@ from rocekit.wire.network import DSCP_BITS, ECN_BITS
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 #: Shorter silences than this are not kept.
 LEAST_NS: Final = 1_000_000
 #: Silences kept of each host and class: the first ones.
@@ -65,19 +70,22 @@ class Silences:
         return column(np.append(np.asarray(numbers, np.int64), np.full(room - len(numbers), _NONE)))
 
     def _loop(self, keep: Any, src: Any, tclass: Any, time_ns: Any) -> None:
-        for i in range(len(keep)):
-            if not keep[i]:
-                continue
-            number, time = src[i] << _CLASS_BITS | tclass[i] >> _ECN_BITS, time_ns[i]
-            at = self._heads[src[i]]
-            while at >= 0 and self._rows[at + _NUMBER] != number:
-                at = self._rows[at + _NEXT]
-            if at < 0:
-                self._begin(src[i], number, time)
-                continue
-            if time - self._rows[at + _LAST] >= _LEAST_NS:
-                self._note(number, self._rows[at + _LAST], time)
-            self._rows[at + _LAST] = time
+        with cython.nogil:
+            for i in range(len(keep)):
+                if not keep[i]:
+                    continue
+                number, time = src[i] << _CLASS_BITS | tclass[i] >> _ECN_BITS, time_ns[i]
+                at = self._heads[src[i]]
+                while at >= 0 and self._rows[at + _NUMBER] != number:
+                    at = self._rows[at + _NEXT]
+                if at < 0:
+                    with cython.gil:
+                        self._begin(src[i], number, time)
+                    continue
+                if time - self._rows[at + _LAST] >= _LEAST_NS:
+                    with cython.gil:
+                        self._note(number, self._rows[at + _LAST], time)
+                self._rows[at + _LAST] = time
 
     def _begin(self, host: int, number: int, time: int) -> None:
         """The first packet of a host's class."""

@@ -58,10 +58,10 @@ cdef class FlowSums:
     )
 
     @cython.locals(i=Py_ssize_t, at=int64_t, slot=int64_t, touched=int64_t)
-    cdef int64_t _fetch(self, const int64_t[::1] flow, Py_ssize_t start, Py_ssize_t end)
+    cdef int64_t _fetch(self, const int64_t[::1] flow, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 
     @cython.locals(slot=int64_t, head=int64_t, before=int64_t)
-    cdef _count(self, int64_t at, int64_t key, int64_t reference)
+    cdef int64_t _count(self, int64_t at, int64_t key, int64_t reference) except -1 nogil
 
     @cython.locals(slot=int64_t)
     cpdef int64_t _new_count(self, int64_t key, int64_t reference, int64_t following) except -1

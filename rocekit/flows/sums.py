@@ -22,6 +22,11 @@ from rocekit.wire.packet_kinds import KINDS, REQUEST
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 UNKNOWN: Final = -1
 
 #: The numbers in a flow's row, and their first values. ``kinds`` is the head of its chain of counts.
@@ -139,33 +144,37 @@ class FlowSums:
         version: Any,
     ) -> None:
         fetched = 0 if COMPILED and self._flows > _MANY else len(keep)
-        for i in range(len(keep)):
-            if i >= fetched:
-                fetched = min(i + _AHEAD, len(keep))
-                self._touched = self._fetch(flow, i, fetched)
-            if not keep[i]:
-                continue
-            number, code, at = flow[i], opcode[i], flow[i] * _WIDTH
-            # In wide variables before they are shifted: compiled, narrow ones would make a C int.
-            capture, port = file[i], sport[i]
-            reference = capture << _FRAME_BITS | frame[i]
-            if self._rows[at + _PACKETS] == 0:
-                self._rows[at + _SRC], self._rows[at + _DST], self._rows[at + _QPN] = src[i], dst[i], qpn[i]
-            self._rows[at + _PACKETS] += 1
-            self._rows[at + _PAYLOAD] += payload[i]
-            if self._rows[at + _FIRST_NS] == _UNKNOWN or time_ns[i] < self._rows[at + _FIRST_NS]:
-                self._rows[at + _FIRST_NS] = time_ns[i]
-            if time_ns[i] > self._rows[at + _LAST_NS]:
-                self._rows[at + _LAST_NS] = time_ns[i]
-            if self._requests[code] and self._rows[at + _FIRST_PSN] == _UNKNOWN:
-                self._rows[at + _FIRST_PSN], self._rows[at + _FIRST_FRAME] = psn[i], reference
-            tag = priority[i] + 1 if vlan[i] >= 0 else 0
-            shape = port << 16 | tag << 8 | version[i]
-            if self._rows[at + _SHAPE] != shape:
-                self._note_shape(number, shape)
-            if self._full[code] and self._rows[at + _SIZE] != payload[i]:
-                self._note_size(number, payload[i], reference)
-            self._count(at, code << _DSCP_BITS | tclass[i] >> _ECN_BITS, reference)
+        with cython.nogil:
+            for i in range(len(keep)):
+                if i >= fetched:
+                    fetched = min(i + _AHEAD, len(keep))
+                    self._touched = self._fetch(flow, i, fetched)
+                if not keep[i]:
+                    continue
+                number, code, at = flow[i], opcode[i], flow[i] * _WIDTH
+                # In wide variables before they are shifted: compiled, narrow ones would make a C int.
+                capture, port = file[i], sport[i]
+                reference = capture << _FRAME_BITS | frame[i]
+                if self._rows[at + _PACKETS] == 0:
+                    self._rows[at + _SRC], self._rows[at + _DST] = src[i], dst[i]
+                    self._rows[at + _QPN] = qpn[i]
+                self._rows[at + _PACKETS] += 1
+                self._rows[at + _PAYLOAD] += payload[i]
+                if self._rows[at + _FIRST_NS] == _UNKNOWN or time_ns[i] < self._rows[at + _FIRST_NS]:
+                    self._rows[at + _FIRST_NS] = time_ns[i]
+                if time_ns[i] > self._rows[at + _LAST_NS]:
+                    self._rows[at + _LAST_NS] = time_ns[i]
+                if self._requests[code] and self._rows[at + _FIRST_PSN] == _UNKNOWN:
+                    self._rows[at + _FIRST_PSN], self._rows[at + _FIRST_FRAME] = psn[i], reference
+                tag = priority[i] + 1 if vlan[i] >= 0 else 0
+                shape = port << 16 | tag << 8 | version[i]
+                if self._rows[at + _SHAPE] != shape:
+                    with cython.gil:
+                        self._note_shape(number, shape)
+                if self._full[code] and self._rows[at + _SIZE] != payload[i]:
+                    with cython.gil:
+                        self._note_size(number, payload[i], reference)
+                self._count(at, code << _DSCP_BITS | tclass[i] >> _ECN_BITS, reference)
 
     def _fetch(self, flow: Any, start: int, end: int) -> int:
         """Read the rows of some packets' flows; gives a number that says nothing."""
@@ -179,20 +188,22 @@ class FlowSums:
                 touched ^= self._chains[slot + _KEY] ^ self._chains[slot + _NEXT]
         return touched
 
-    def _count(self, at: int, key: int, reference: int) -> None:
+    def _count(self, at: int, key: int, reference: int) -> int:
         """Count one more packet of an opcode and DSCP in the flow whose row starts at ``at``."""
         head = slot = self._rows[at + _KINDS]
         before = _UNKNOWN
         while slot >= 0 and self._chains[slot + _KEY] != key:
             before, slot = slot, self._chains[slot + _NEXT]
         if slot < 0:
-            slot = self._new_count(key, reference, head)
+            with cython.gil:
+                slot = self._new_count(key, reference, head)
         elif slot != head:
             self._chains[before + _NEXT] = self._chains[slot + _NEXT]
             self._chains[slot + _NEXT] = head
         self._rows[at + _KINDS] = slot
         self._chains[slot + _COUNT] += 1
         self._fed += 1
+        return slot
 
     def _new_count(self, key: int, reference: int, following: int) -> int:
         if self._slots == self._room:

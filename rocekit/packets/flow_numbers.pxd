@@ -13,7 +13,7 @@ cdef tuple _OCTETS
 @cython.locals(number=Py_ssize_t, high=uint64_t, low=uint64_t, a=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, d=Py_ssize_t)
 cdef _add_texts(list texts, list known)
 
-cdef uint64_t _mixed(uint64_t key) noexcept
+cdef uint64_t _mixed(uint64_t key) noexcept nogil
 
 
 @cython.final
@@ -30,7 +30,7 @@ cdef class PairNumbers:
     )
 
     @cython.locals(at=Py_ssize_t, last=Py_ssize_t)
-    cdef Py_ssize_t _find(self, uint64_t high, uint64_t low) noexcept
+    cdef Py_ssize_t _find(self, uint64_t high, uint64_t low) noexcept nogil
 
     @cython.locals(at=Py_ssize_t)
     cpdef _insert(self, uint64_t high, uint64_t low, int64_t number)

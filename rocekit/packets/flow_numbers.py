@@ -18,6 +18,11 @@ from rocekit.packets.rows import COMPILED
 from rocekit.wire import QPN_BITS
 from rocekit.wire.network import MAPPED, OCTETS, address_text, ipv6_text
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 #: Bits for the number of an address where it is part of a key.
 ADDRESS_BITS: Final = 20
 _LEAST: Final = 1024  # places; always a power of two
@@ -61,17 +66,19 @@ class PairNumbers:
 
     def _look_up(self, high: Any, low: Any, found: Any, start: int) -> int:
         """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
-        for i in range(start, len(found)):
-            if i > start and low[i] == low[i - 1] and high[i] == high[i - 1]:
-                found[i] = found[i - 1]
-                continue
-            at = self._find(high[i], low[i])
-            if self._numbers[at] < 0:
-                if len(self.known) * 2 >= self._size:
-                    return i
-                self._insert(high[i], low[i], len(self.known))
-                self.known.append((high[i], low[i]))
-            found[i] = self._numbers[at]
+        with cython.nogil:
+            for i in range(start, len(found)):
+                if i > start and low[i] == low[i - 1] and high[i] == high[i - 1]:
+                    found[i] = found[i - 1]
+                    continue
+                at = self._find(high[i], low[i])
+                if self._numbers[at] < 0:
+                    with cython.gil:
+                        if len(self.known) * 2 >= self._size:
+                            return i
+                        self._insert(high[i], low[i], len(self.known))
+                        self.known.append((high[i], low[i]))
+                found[i] = self._numbers[at]
         return len(found)
 
     def _find(self, high: int, low: int) -> int:
@@ -190,17 +197,18 @@ class FlowNumbers:
     def _look_up(self, keys: Any, found: Any, start: int) -> int:
         """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
         last = self._size - 1
-        for i in range(start, len(keys)):
-            key = keys[i]
-            at = _mixed(key) & last
-            while self._numbers[at] >= 0 and self._keys[at] != key:
-                at = at + 1 & last
-            if self._numbers[at] < 0:
-                if self.count * 2 >= self._size:
-                    return i
-                self._keys[at], self._numbers[at] = key, self.count
-                self.count += 1
-            found[i] = self._numbers[at]
+        with cython.nogil:
+            for i in range(start, len(keys)):
+                key = keys[i]
+                at = _mixed(key) & last
+                while self._numbers[at] >= 0 and self._keys[at] != key:
+                    at = at + 1 & last
+                if self._numbers[at] < 0:
+                    if self.count * 2 >= self._size:
+                        return i
+                    self._keys[at], self._numbers[at] = key, self.count
+                    self.count += 1
+                found[i] = self._numbers[at]
         return len(keys)
 
     def _grow(self) -> None:

@@ -197,7 +197,7 @@ class FlowTable:
             return
         pair, scope = self._pairs()[flows], self._scopes.of(flows)
         order = np.lexsort((scope, pair)) if scope.any() else np.argsort(pair, kind="stable")
-        begins = np.union1d(starts_of(pair[order]), starts_of(scope[order]))
+        begins = distinct(np.append(starts_of(pair[order]), starts_of(scope[order])))
         counts = np.diff(begins, append=len(order))
         chosen = counts >= least
         parts = [

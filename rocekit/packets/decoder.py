@@ -166,7 +166,9 @@ class Decoder:
         counts.fragments += dissector.later_fragments
         self.others = _NO_ROWS
         if n < len(batch):
-            self.others = np.setdiff1d(np.arange(len(batch)), found["index"])
+            is_other = np.ones(len(batch), np.bool_)
+            is_other[found["index"]] = False
+            self.others = np.flatnonzero(is_other)
             paused = self._note_pauses(batch, found["layer"], found["ethertype"])
             self.witnesses.feed(batch, self.others, found["layer"], found["ethertype"])
             counts.pause_frames += paused

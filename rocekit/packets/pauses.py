@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from rocekit.files.frames import FrameBatch
 from rocekit.wire.byte_rows import gather
 from rocekit.wire.network import ETHERTYPE_MAC_CONTROL
+from rocekit.wire.sorting import is_among
 
 Ints = NDArray[np.int64]
 
-_PAUSE_OPCODES: Final = (0x0001, 0x0101)  # 802.3 PAUSE, 802.1Qbb PFC
+_PAUSE_OPCODES: Final = np.array([0x0001, 0x0101])  # 802.3 PAUSE, 802.1Qbb PFC
 _SOURCE_MAC_AT: Final = 6
 
 #: Pause frames kept one by one; more are only counted.
@@ -59,7 +60,7 @@ def find_pauses(batch: FrameBatch, layer: Ints, ethertype: Ints) -> Ints:
     times = np.where(named, np.where(by_class[:, None], asked, quanta[:, None]), -1)
     held = ((times > 0) << np.arange(8)).sum(axis=1)
     paused = np.where(held != 0, held, enabled)  # a frame may release some priorities and pause others
-    rows: Ints = np.column_stack([index, paused, quanta, times])[np.isin(head[:, 0], _PAUSE_OPCODES)]
+    rows: Ints = np.column_stack([index, paused, quanta, times])[is_among(head[:, 0], _PAUSE_OPCODES)]
     return rows
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.track.connections import came_again, mixed_ends
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
-    from rocekit.packets.flow_numbers import MIXER
-from rocekit.track.connections import Connection
+    from rocekit.track.connections import Connection
 
 Words = NDArray[np.uint64]
 
@@ -33,10 +33,10 @@ def _has_ends_twice(connections: list[Connection]) -> bool:
     """Whether two connections have the same ends, in one scope or in two that both have packets enough."""
     ends, found = np.empty(len(connections), np.uint64), np.empty((len(connections), 4), np.uint64)
     mixed_ends(connections, ends, found)
-    if len(np.unique(ends)) == len(ends):
+    if len(distinct(ends)) == len(ends):
         return False
     hosts, scopes, packets = found[:, 0], found[:, 1:3], found[:, 3]
-    if len(np.unique(_mixed(_mixed(ends, scopes[:, 0]), scopes[:, 1]))) < len(ends):
+    if len(distinct(_mixed(_mixed(ends, scopes[:, 0]), scopes[:, 1]))) < len(ends):
         return True
     # Of a host pair: two scopes with packets enough. Where the sides differ, all may be of either.
     differs = scopes[:, 0] != scopes[:, 1]
@@ -47,7 +47,7 @@ def _has_ends_twice(connections: list[Connection]) -> bool:
     of_hosts = np.zeros(len(ways), np.uint64)
     of_hosts[which] = hosts
     often = of_hosts[counts >= LEAST]
-    return len(np.unique(often)) < len(often)
+    return len(distinct(often)) < len(often)
 
 
 def _mixed(numbers: Words, more: Words) -> Words:

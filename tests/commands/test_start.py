@@ -1,0 +1,48 @@
+"""What a command loads at its start: of a short one, that is most of its time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from handmade import ethernet
+
+from rocekit.craft.generate import Traffic, generate
+
+#: What an analysis of a capture without troubles has no use for.
+HEAVY = ("numpy.ma", "random", "decimal", "email", "importlib.metadata", "polars", "scapy", "secrets")
+#: Runs a command line and prints what it has loaded.
+PROGRAM = """
+import sys
+from rocekit.commands.command_line import rocekit
+rocekit.main(sys.argv[1:], prog_name="rocekit", standalone_mode=False)
+print("LOADED", *sys.modules, file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str | Path) -> set[str]:
+    """The modules that a command has loaded at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    line = next(line for line in done.stderr.splitlines() if line.startswith("LOADED "))
+    return set(line.split()[1:])
+
+
+def test_a_plain_capture_needs_nothing_heavy(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=100))
+    assert loaded("analyze", path) & set(HEAVY) == set()
+
+
+def test_nor_does_one_with_frames_of_other_protocols(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=100))
+    frame = ethernet(bytes(46), 0x88CC)
+    record = (0).to_bytes(8, "little") + len(frame).to_bytes(4, "little") * 2
+    whole = path.read_bytes()
+    path.write_bytes(whole[:24] + record + frame + whole[24:])
+    found = loaded("analyze", path)
+    assert "rocekit.analysis" in found
+    assert found & set(HEAVY) == set()

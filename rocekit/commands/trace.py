@@ -185,7 +185,7 @@ def command(
                         for item in items:
                             counted.item(item)
                     if not quiet:
-                        printer.items(items)
+                        printer.items(items, final=trace.analysis is not None)
         finally:
             if trace.analysis is not None:
                 with without_garbage():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -34,6 +35,8 @@ _CELLS = "  ".join(f"{{:{'>' if k in _RIGHT else '<'}{width or ''}}}" for k, wid
 
 #: Transfers, and CM messages, of which a hash is kept to find those that changed.
 _MOST_HASHES = 500_000
+#: Lines that are written at once.
+_AT_ONCE: Final = 1_000
 
 
 def _let_go(count: int) -> str:
@@ -56,9 +59,8 @@ class TextLines:
             self._first_ns = time_ns
         return f"{(time_ns - self._first_ns) / 1e9:11.6f}"
 
-    def items(self, items: Iterable[Item]) -> None:
+    def items(self, items: Sequence[Item], *, final: bool = False) -> None:
         """Print the items of a batch; many alike troubles of one transfer as one line."""
-        items = list(items)
         troubles: dict[int, list[Trouble]] = {}
         for item in items:
             if isinstance(item, Trouble):
@@ -137,21 +139,33 @@ class JsonLines:
     """One object a line, each with a ``type``; what changed after it was printed is printed again."""
 
     def __init__(self) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=sys.stdout.isatty(), separators=(",", ":")).encode
+        # No record is part of itself, which the encoder need not look for.
+        encoder = json.JSONEncoder(
+            ensure_ascii=sys.stdout.isatty(), separators=(",", ":"), check_circular=False
+        )
+        self._encode = encoder.encode
         # Only a hash of what was printed is kept: there may be millions.
         self._transfers: dict[int, int] = {}
         self._messages: dict[int, int] = {}
+        self._final: set[int] = set()
 
     def _line(self, kind: str, record: dict[str, Any]) -> str:
         return self._encode({"type": kind, **record})
 
-    def items(self, items: Iterable[Item]) -> None:
-        """Print the items of a batch; connections and findings wait for the end."""
+    def items(self, items: Sequence[Item], *, final: bool = False) -> None:
+        """Print the items of a batch; connections and findings wait for the end.
+
+        Args:
+            final: whether the trace is over, so that what is printed now does not change any more.
+        """
         lines = []
         for item in items:
             if isinstance(item, Transfer):
                 lines.append(self._line("transfer", item.to_dict()))
-                _remember(self._transfers, item.id, hash(lines[-1]))
+                if final:
+                    self._final.add(item.id)
+                else:
+                    _remember(self._transfers, item.id, hash(lines[-1]))
             elif isinstance(item, CmRecord):
                 lines.append(self._line("cm", item.to_dict()))
                 _remember(self._messages, item.frame, hash(lines[-1]))
@@ -159,32 +173,40 @@ class JsonLines:
                 lines += [self._line("connection", c.to_dict() | {"evicted": True}) for c in item.gone]
                 moved = [[old, new] for old, new in item.kept.items() if old != new]
                 lines.append(self._line("evicted", {"connections": len(item.gone), "renumbered": moved}))
-        if lines:
-            click.echo("\n".join(lines))
+        _print(lines)
 
     def end(self, analysis: Analysis, trace: Trace) -> None:
         """Print what changed, connections, findings and the capture."""
-        changed = []
-        for transfer in analysis.transfers:
-            line = self._line("transfer", transfer.to_dict())
-            if self._transfers.get(transfer.id) != hash(line):
-                changed.append(line)
-        for message in analysis.cm:
-            line = self._line("cm", message.to_dict())
-            if self._messages.get(message.frame) != hash(line):
-                changed.append(line)
+        _print(self._changed(analysis))
+        _print(self._line("connection", connection.to_dict()) for connection in analysis.connections)
         capture = analysis.capture_dict() | {"received": trace.received, "carried": trace.carried}
         capture |= {"evicted_connections": trace.evicted}
         if trace.matched_until_ns is not None:
             capture["matched_until_ns"] = trace.matched_until_ns
         lines = [
-            *changed,
-            *(self._line("connection", connection.to_dict()) for connection in analysis.connections),
             *(self._line("finding", finding.to_dict()) for finding in analysis.findings),
             *(self._line("counter", counter.to_dict()) for counter in analysis.counters),
             self._line("capture", capture),
         ]
-        click.echo("\n".join(lines))
+        _print(lines)
+
+    def _changed(self, analysis: Analysis) -> Iterator[str]:
+        """The transfers and messages that are not as they were printed."""
+        for transfer in analysis.transfers:
+            if transfer.id not in self._final:
+                line = self._line("transfer", transfer.to_dict())
+                if self._transfers.get(transfer.id) != hash(line):
+                    yield line
+        for message in analysis.cm:
+            line = self._line("cm", message.to_dict())
+            if self._messages.get(message.frame) != hash(line):
+                yield line
+
+
+def _print(lines: Iterable[str]) -> None:
+    rest = iter(lines)
+    while some := list(islice(rest, _AT_ONCE)):
+        click.echo("\n".join(some))
 
 
 def _remember(hashes: dict[int, int], number: int, value: int) -> None:

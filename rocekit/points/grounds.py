@@ -70,6 +70,7 @@ class HostPairs:
         names: the addresses, by number; numbers: by name.
         ends: of all connections.
         shown: the indexes of those that have packets here.
+        turns: the turnarounds; turn_counts: how many each connection has.
     """
 
     def __init__(self, sampler: Sampler, file: int, connections: list[Connection]) -> None:
@@ -84,6 +85,7 @@ class HostPairs:
         self._pair = pair
         self.shown: Ints = _chosen(len(connections), pair[pair >= 0])
         self.turns = turnarounds(columns, pair, side)
+        self.turn_counts: Ints = np.bincount(self.turns.pair, minlength=len(connections))
         self._turns_by_pair = RowsBy(self.turns.pair)
 
     def by_connection(self) -> list[tuple[int, Turns]]:

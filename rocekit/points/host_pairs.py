@@ -37,15 +37,16 @@ class Between:
     def __init__(self, table: HostPairs, a: Ints, b: Ints) -> None:
         self._names = table.names
         self._numbers = a, b
-        self._found: list[list[int]] = []
+        self._found: list[tuple[int, ...]] = []
         self._table = table
 
     def of(self, place: int, *, flipped: bool = False) -> Hosts:
         """The pair at a place, the other host first if it is ``flipped``."""
         a, b = self._numbers
         if not self._found:
-            self._found = [a.tolist(), b.tolist(), *self._table.ways(a, b), *self._table.ways(b, a)]
-        here, there, hops, mark, hops_back, mark_back = (column[place] for column in self._found)
+            columns = a.tolist(), b.tolist(), *self._table.ways(a, b), *self._table.ways(b, a)
+            self._found = list(zip(*columns, strict=True))
+        here, there, hops, mark, hops_back, mark_back = self._found[place]
         names = self._names[here], self._names[there]
         if flipped:
             return Hosts(names[::-1], (hops_back, hops), (mark_back, mark))
@@ -73,14 +74,20 @@ class PairsByName:
         """The connections of a pair, in order."""
         return self._order[self._begins[place] : self._ends[place]]
 
+    def sums(self, values: Ints) -> list[int]:
+        """By pair, the sum over its connections."""
+        found: list[int] = np.add.reduceat(values[self._order], self._begins).tolist() if len(values) else []
+        return found
+
     def in_order(self) -> Iterator[tuple[int, int]]:
         """The places of the pairs, by their two names in order; with the number of the first one."""
-        low, high, names = self.low, self.high, self._names
-        by_high = np.argsort(high, kind="stable")
-        ordered = high[by_high]
-        hosts = distinct(np.concatenate((low, high)))
-        of_low = [np.searchsorted(low, hosts, side=side).tolist() for side in ("left", "right")]
+        names = self._names
+        order = np.argsort(self.high, kind="stable")
+        ordered = self.high[order]
+        hosts = distinct(np.concatenate((self.low, self.high)))
+        of_low = [np.searchsorted(self.low, hosts, side=side).tolist() for side in ("left", "right")]
         of_high = [np.searchsorted(ordered, hosts, side=side).tolist() for side in ("left", "right")]
+        by_high, high, low = order.tolist(), self.high.tolist(), self.low[order].tolist()
         index_of = dict(zip(hosts.tolist(), range(len(hosts)), strict=True))
         waiting = [names[host] for host in index_of]
         heapify(waiting)
@@ -90,12 +97,12 @@ class PairsByName:
             index = index_of[host]
             mine = slice(of_low[0][index], of_low[1][index])
             others = slice(of_high[0][index], of_high[1][index])
-            places = [*range(mine.start, mine.stop), *by_high[others].tolist()]
-            partners = [*high[mine].tolist(), *low[by_high[others]].tolist()]
+            places = [*range(mine.start, mine.stop), *by_high[others]]
+            partners = high[mine] + low[others]
             found = {
                 (names[partner], place)
                 for partner, place in zip(partners, places, strict=True)
                 if names[partner] >= name
             }
-            for _, place in sorted(found):
+            for _, place in sorted(found) if len(found) > 1 else found:
                 yield place, host

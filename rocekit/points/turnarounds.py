@@ -33,6 +33,8 @@ ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION = "answer", "response", "go_back", 
 KINDS: Final = (ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION)
 #: How many of a kind it takes before the shortest counts.
 _LEAST: Final = {ANSWER: 4, RESPONSE: 4, GO_BACK: 3, PROGRAM: 4, REACTION: 16}
+#: Fewer than these of all kinds together say nothing.
+FEWEST: Final = min(_LEAST.values())
 
 #: Packets of each capture that are kept.
 SAMPLE: Final = 1 << 16
@@ -179,21 +181,23 @@ class Turns(NamedTuple):
         return Turns(*(getattr(self, name)[mask] for name in self._fields))
 
 
+NO_TURNS: Final = Turns(*[np.empty(0, np.int64)] * 5)
+
+
 def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
     """All turnarounds in a sample whose packets ``place`` has assigned to connections.
 
     A response before its request shows that the connection's times are not of one clock: it has none.
     """
-    none = np.empty(0, np.int64)
     if not len(pair) or "time_ns" not in columns:
-        return Turns(none, none, none, none, none)
+        return NO_TURNS
     role = _ROLES[columns["opcode"]]
     acks = _ACK[columns["opcode"]]
     role[acks & (_SYNDROME_KINDS[columns["syndrome"]] != wire.ACK)] = _NONE
     role[acks & _IS_SEQUENCE_NAK[columns["syndrome"]]] = _NAKED
     rows = np.flatnonzero((pair >= 0) & (role != _NONE))
     if not len(rows):
-        return Turns(none, none, none, none, none)
+        return NO_TURNS
     pair, side, role = pair[rows], side[rows], role[rows]
     time, psn = columns["time_ns"][rows], columns["psn"][rows]
     parts = [*_answers(pair, side, role, time, psn), _reactions(pair, side, role, time, psn)]

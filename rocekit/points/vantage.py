@@ -25,7 +25,17 @@ import numpy as np
 
 from rocekit.points.grounds import BETWEEN, A, B, HostPairs, by_clock, by_hops, by_timing
 from rocekit.points.host_pairs import Between, Hosts, PairsByName
-from rocekit.points.turnarounds import KINDS, PROGRAM, REACTION, Floor, Sampler, Turns, is_paced
+from rocekit.points.turnarounds import (
+    FEWEST,
+    KINDS,
+    NO_TURNS,
+    PROGRAM,
+    REACTION,
+    Floor,
+    Sampler,
+    Turns,
+    is_paced,
+)
 from rocekit.track.connections import requesting_sides
 
 if TYPE_CHECKING:
@@ -63,7 +73,7 @@ class Vantage(NamedTuple):
     @property
     def host(self) -> str | None:
         """The address at which the capture was taken."""
-        return {A: self.hosts[0], B: self.hosts[1]}.get(self.place or "")
+        return self.hosts[0] if self.place == A else self.hosts[1] if self.place == B else None
 
     @property
     def role(self) -> str | None:
@@ -89,8 +99,8 @@ class Vantage(NamedTuple):
             "grounds": self.grounds,
             "certain": self.certain,
             "reason": self.reason,
-            "turnaround": {"ab"[s]: floor.to_dict() for s, floor in sorted(self.floors.items())},
-            "hops": {"ab"[s]: n for s, n in sorted(self.hops.items())},
+            "turnaround": {"ab"[s]: floor.to_dict() for s, floor in self.floors.items()},
+            "hops": {"ab"[s]: n for s, n in self.hops.items()},
         }
 
     def __str__(self) -> str:
@@ -148,11 +158,13 @@ class Vantages:
         a, b = table.ends.a[numbers], table.ends.b[numbers]
         pairs = PairsByName(a, b, table)
         between = Between(table, pairs.low, pairs.high)
+        turn_counts = pairs.sums(table.turn_counts[numbers])
         for place, first in pairs.in_order():
             rows = pairs.rows(place)
-            flipped = a[rows] != first
             members = numbers[rows]
-            turns = table.turns_of(members, flipped)
+            turns = NO_TURNS
+            if turn_counts[place] >= FEWEST:
+                turns = table.turns_of(members, a[rows] != first)
             hosts = between.of(place, flipped=first != int(pairs.low[place]))
             yield self._judge(table, turns, hosts, [self._connections[n] for n in members.tolist()])
 

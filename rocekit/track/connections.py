@@ -205,8 +205,10 @@ class Connection:
     @property
     def recovery(self) -> str | None:
         """How lost packets come again; None if it is unknown, or differs between the directions."""
-        known = {way for way in self.recoveries if way is not None}
-        return known.pop() if len(known) == 1 else None
+        first, second = self.recoveries
+        if first is None or second is None or first == second:
+            return second if first is None else first
+        return None
 
     def __repr__(self) -> str:
         ends = f"{self.named(0)} ⇄ {self.named(1)}"
@@ -307,6 +309,7 @@ class Connection:
 
     def to_dict(self) -> dict[str, Any]:
         """The connection as the JSON contract has it."""
+        around = self.encapsulation
         return {
             "id": self.id,
             "transport": self.transport,
@@ -328,8 +331,8 @@ class Connection:
             "recovery": self.recovery,
             "resent_per_loss": self.resent_per_loss,
             "application": None if self.application is None else self.application.to_dict(),
-            "vlan": list(self.encapsulation.vlans) or None,
-            "encapsulation": list(self.encapsulation.layers) or None,
+            "vlan": list(around.vlans) or None,
+            "encapsulation": list(around.layers) or None,
         }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from rocekit.files.frame_names import frame_name
 from rocekit.track.psn_ranges import PsnRanges
 from rocekit.wire import NAK_SEQUENCE_ERROR, syndrome_value
+from rocekit.wire.psn import MASK
 from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
@@ -219,8 +220,6 @@ class Transfer:
 
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
         """The transfer as the JSON contract has it."""
-        from rocekit.wire.psn import MASK
-
         return {
             "id": self.id,
             "connection": self.connection.id,

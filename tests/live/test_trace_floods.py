@@ -192,3 +192,19 @@ def test_the_summary_of_a_flood_lists_so_many_connections_and_counts_the_others(
     assert len(shown) == 10
     trace_lines.JsonLines().end(rocekit.analyze(path), trace)  # type: ignore[arg-type]
     assert capsys.readouterr().out.count('"type":"connection"') == 40
+
+
+def test_what_ends_with_the_trace_is_printed_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A flood leaves many open transfers; one that was printed before and has changed comes again."""
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap([Frame(frame, n * 1000) for n, frame in enumerate(flood(20))]))
+    analysis = rocekit.analyze(path)
+    trace: Any = SimpleNamespace(received=20, carried=None, evicted=0, matched_until_ns=None)
+    printer = trace_lines.JsonLines()
+    printer.items([analysis.transfers[0]])
+    analysis.transfers[0].bytes = 9
+    printer.items(list(analysis.transfers)[1:], final=True)
+    printer.end(analysis, trace)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"] for line in lines if line["type"] == "transfer"] == [*range(20), 0]
+    assert sum(line["type"] == "connection" for line in lines) == 20

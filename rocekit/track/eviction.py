@@ -73,6 +73,7 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
 
 def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     every = tracker.connections
+    tracker._settle_all()
     since_ns = _last_used_ns(tracker, most)
     for lobby in list(tracker._lobbies.values()):
         known = len(every)
@@ -104,7 +105,7 @@ def _last_used_ns(tracker: Tracker, most: int) -> int:
     for lobby in tracker._lobbies.values():
         for flow in lobby.waiting():
             _, _, rows, i, chain = flow.held[-1]
-            times.append(rows.time_ns[i if chain is None else chain.last])
+            times.append(rows.time_ns[i] if chain is None else chain.last_ns())
     return sorted(times)[-most] if len(times) > most else 0
 
 
@@ -122,6 +123,7 @@ def collected_later() -> Iterator[None]:
 
 def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
     """Forget the connections that were ended; between two batches of packets."""
+    tracker._settle_all()
     _settle_wrong(tracker)
     leaving = {id(connection) for connection in gone}
     kept = [connection for connection in tracker.connections if id(connection) not in leaving]

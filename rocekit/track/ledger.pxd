@@ -57,8 +57,8 @@ cdef class Ledger:
     @cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
     cpdef Transfer open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
-    @cython.locals(time_ns=int64_t, frame=int64_t)
     cpdef touch(self, Transfer transfer, Rows r, Py_ssize_t i)
+    cpdef touch_at(self, Transfer transfer, int64_t time_ns, int64_t frame)
 
     cpdef extend(self, Transfer transfer, int64_t time_ns, int64_t frame)
 

@@ -179,7 +179,10 @@ class Ledger:
 
     def touch(self, transfer: Transfer, r: Rows, i: int) -> None:
         """The packet at row ``i`` is one of the transfer's requests."""
-        time_ns, frame = r.time_ns[i], r.frame[i]
+        self.touch_at(transfer, r.time_ns[i], r.frame[i])
+
+    def touch_at(self, transfer: Transfer, time_ns: int, frame: int) -> None:
+        """A packet of this time is one of the transfer's requests."""
         if time_ns < transfer.first_ns:
             transfer.first_ns, transfer.first_frame = time_ns, frame
         if time_ns > transfer.request_end_ns:

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.track.bulk cimport Chain, Chains
+from rocekit.track.bulk cimport Chain, ChainedPackets, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
 from rocekit.track.pairs.source_ports cimport fit
@@ -40,6 +40,7 @@ cdef class Lobby:
     cdef public Py_ssize_t _head
     cdef public Py_ssize_t _waiting
     cdef public bint _asked
+    cdef public Py_ssize_t _wide
     cdef public dict _buckets
     cdef public dict _tracked
     cdef public dict _ports
@@ -64,6 +65,9 @@ cdef class Lobby:
     @cython.locals(first=int64_t, last=int64_t, number=int64_t, base=int64_t)
     cpdef _forget(self, Flow flow)
 
+    @cython.locals(found=list, beside=int64_t, bucket=dict, once=dict, most=Py_ssize_t)
+    cdef list _near(self, object place, int64_t number)
+
     @cython.locals(f=Flow, count=int64_t, groups=list, places=list, alike=list, near=list)
     cpdef list requesters(self, Flow responder, int64_t psn)
 
@@ -84,7 +88,7 @@ cdef class Lobby:
     cpdef bint is_last(self, int64_t order)
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
 
-    @cython.locals(chain=Chain)
+    @cython.locals(chain=Chain, packets=ChainedPackets, ends=int64_t)
     cpdef keep(self, Flow flow)
 
     @cython.locals(count=int64_t)

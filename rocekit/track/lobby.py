@@ -82,6 +82,7 @@ class Lobby:
         # Waiting flows by PSN: those whose requests come near a stretch of them; tracked ones by source.
         # Made at the first response: a flood of addresses makes many lobbies without.
         self._asked = False
+        self._wide = 0  # of these flows those that are in several buckets
         self._buckets = self._tracked = self._ports = _EMPTY
         self._looks, self._met = looks, limits_met
         # The scopes that each source's flows have been in; until there is another than 0 the sources only.
@@ -136,19 +137,23 @@ class Lobby:
 
     def _file(self, flow: Flow) -> None:
         """Let a waiting flow be found by the PSNs that it requested."""
-        first, last = (flow.low - NEAR) >> _NEAR_BITS, (flow.high + NEAR) >> _NEAR_BITS
+        first, last = flow.low >> _NEAR_BITS, flow.high >> _NEAR_BITS
         if first == flow.first_bucket and last == flow.last_bucket:
             return
         self._forget(flow)
         flow.first_bucket, flow.last_bucket = first, last
+        if first != last:
+            self._wide += 1
         base = place_of(flow) << _NEAR_BITS
         for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
             self._buckets.setdefault(base | number & MASK >> _NEAR_BITS, {})[flow] = None
 
     def _forget(self, flow: Flow) -> None:
-        if flow.first_bucket == flow.last_bucket:
+        if flow.last_bucket < 0:
             return
         first, last = flow.first_bucket, flow.last_bucket
+        if first != last:
+            self._wide -= 1
         base = place_of(flow) << _NEAR_BITS
         for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
             bucket = self._buckets[base | number & MASK >> _NEAR_BITS]
@@ -190,11 +195,12 @@ class Lobby:
         flow.chained = 0
         chain = self._chains.take(flow.number)
         if chain is not None:
-            flow.hold((chain.order(chain.last), flow, chain.batch.rows, chain.first, chain))
+            packets, ends = chain.packets, chain.ends()
+            flow.hold((ends, flow, packets.rows(chain.first), packets.row(chain.first), chain))
             flow.waits += chain.count
             self.count += chain.count
             self._chains.held += chain.count
-            self._last = max(self._last, chain.order(chain.last))
+            self._last = max(self._last, ends)
 
     def keep_up(self, flow: Flow) -> None:
         """Widen a waiting flow's PSNs by what is chained so far."""
@@ -288,7 +294,8 @@ class Lobby:
             self._find_by_psn()
         places = [scope << _SOURCE_BITS | responder.dst for scope in self._scopes_with(responder)]
         groups = [self._tracked.get(place, _EMPTY) for place in places]
-        groups += [self._buckets.get(place << _NEAR_BITS | psn >> _NEAR_BITS, _EMPTY) for place in places]
+        for place in places:
+            groups += self._near(place, psn >> _NEAR_BITS)
         count = _count(groups)
         if count <= ALIKE:
             self._looks -= count
@@ -310,6 +317,25 @@ class Lobby:
             if _is_in_any(f, groups):
                 near.append(f)
         return self._by_source_port(near, responder, count)
+
+    def _near(self, place: int, number: int) -> list[dict[Flow, None]]:
+        """Waiting flows from a place that requested PSNs of this stretch or of one beside it."""
+        found: list[dict[Flow, None]] = []
+        most = 0
+        for beside in (-1, 0, 1):
+            bucket = self._buckets.get(place << _NEAR_BITS | number + beside & _NEAR_MASK)
+            if bucket:
+                found.append(bucket)
+                most = max(most, len(bucket))
+        # Each is to be there once, but of more than ALIKE it does not matter how many they are.
+        if len(found) < 2 or most > ALIKE or not self._wide:
+            return found
+        once: dict[Flow, None] = {}
+        for bucket in found:
+            once.update(bucket)
+        if len(once) > ALIKE:
+            self._looks -= len(once)
+        return [once]
 
     def _scopes_with(self, responder: Flow) -> list[int]:
         """Its scope, and others whose flows it may respond to (see ``_share``)."""

@@ -91,8 +91,10 @@ cdef class Recent:
     @cython.locals(ring=AllSlots, n=int64_t, word=int64_t, to=int64_t)
     cpdef int64_t _covered_anew(self, int64_t p)
 
-    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(at=int64_t, step=int64_t)
+    cpdef sent_as(self, int64_t ip_id, int64_t time_ns, int64_t p)
 
     @cython.locals(at=int64_t)
     cpdef int64_t sent_psn(self, int64_t p)

@@ -205,7 +205,10 @@ class Recent:
 
     def sent(self, r: Rows, i: int, p: int) -> None:
         """The request at row ``i`` has PSN ``p``."""
-        ip_id = r.ip_id[i]
+        self.sent_as(r.ip_id[i], r.time_ns[i], p)
+
+    def sent_as(self, ip_id: int, time_ns: int, p: int) -> None:
+        """A request with this identification has PSN ``p``."""
         if self._last_id >= 0:
             step = (ip_id - self._last_id) & ID_MASK
             if step >= NEAR_IDS:
@@ -217,8 +220,8 @@ class Recent:
         if self._mask != _SLOT and self._sent_word(at) != _NOTHING_SENT and self._sent_at(p) < 0:
             self._grow()
             at = (p & self._mask) * _WORDS
-        self.last_tx_ns = r.time_ns[i]
-        self._put_sent(at, (p + 1) * _ID_UNIT + ip_id, self.last_tx_ns)
+        self.last_tx_ns = time_ns
+        self._put_sent(at, (p + 1) * _ID_UNIT + ip_id, time_ns)
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.assembly cimport Assembly
-from rocekit.track.bulk cimport Chain
+from rocekit.track.bulk cimport Chain, ChainedPackets
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger, Sink
@@ -70,8 +70,10 @@ cdef class Requests:
     @cython.locals(transfer=Transfer, seen=bint, troubles=Troubles, repeats=Repeats)
     cpdef bint _out_of_order(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(transfer=Transfer, p=int64_t, _=int64_t, latest=Py_ssize_t, time_ns=int64_t, recent=Recent)
-    cpdef go_on(self, Rows r, Py_ssize_t i, int64_t[::1] after, int64_t count)
+    @cython.locals(
+        transfer=Transfer, p=int64_t, n=int64_t, packets=ChainedPackets, packet=int64_t, latest=int64_t, time_ns=int64_t
+    )
+    cpdef go_on(self, Chain chain, int64_t payload)
 
     @cython.locals(psn=int64_t, near=int64_t, p=int64_t, lowest=int64_t, refused=bint, first=Rows, row=Py_ssize_t)
     cpdef bint _started_by(self, Rows r, Py_ssize_t i, str operation)

@@ -122,21 +122,22 @@ class Requests:
             if chain is None:
                 self.request(r, i)
             elif not self.chained(chain):
-                for place in chain.places():
-                    self.request(r, place)
+                for _, rows, place in chain.places():
+                    self.request(rows, place)
 
     def chained(self, chain: Chain) -> bool:
         """Take packets that go on with a message; False if they are to be taken one by one."""
         if self.in_lane:
             self._leave_lane()
-        progress, r, i = self.progress, chain.batch.rows, chain.first
+        progress, packets = self.progress, chain.packets
+        r, i = packets.rows(chain.first), packets.row(chain.first)
         if progress.started:
             mtu = self.connection.path_mtu
             if mtu is None or r.psn[i] != progress.expected & MASK or r.payload_length[i] != mtu:
                 return False
             if self.room(r.opcode[i]) < chain.count:
                 return False
-            self.go_on(r, i, chain.batch.after, chain.count)
+            self.go_on(chain, r.payload_length[i])
             return True
         if not progress.reliable or progress.holds + chain.count >= PROBATION:
             return False
@@ -236,25 +237,27 @@ class Requests:
             self.ledger.touch(transfer, r, i)
         return False
 
-    def go_on(self, r: Rows, i: int, after: list[int], count: int) -> None:
-        """Take ``count`` packets that go on with the message being built: row ``i`` and those after it."""
+    def go_on(self, chain: Chain, payload: int) -> None:
+        """Take a chain of packets of ``payload`` bytes each, which go on with the message being built."""
         transfer = self.ledger.building
         assert transfer is not None
         p = self.progress.expected
         self._goes_on(p)
-        latest = i
-        for _ in range(count):
-            transfer.bytes += r.payload_length[i]
-            time_ns = r.time_ns[i]
-            if time_ns >= r.time_ns[latest]:
-                latest = i
+        packets, packet = chain.packets, chain.first
+        latest = packet
+        for n in range(chain.count):
+            if n:
+                packet = packets.after(packet)
+            time_ns = packets.time_ns(packet)
+            if time_ns >= packets.time_ns(latest):
+                latest = packet
             if time_ns < transfer.first_ns:
-                transfer.first_ns, transfer.first_frame = time_ns, r.frame[i]
-            self.recent.sent(r, i, p)
+                transfer.first_ns, transfer.first_frame = time_ns, packets.frame(packet)
+            self.recent.sent_as(packets.ip_id(packet), time_ns, p)
             p += 1
-            i = after[i]
-        transfer.packets += count
-        self.ledger.touch(transfer, r, latest)
+        transfer.bytes += chain.count * payload
+        transfer.packets += chain.count
+        self.ledger.touch_at(transfer, packets.time_ns(latest), packets.frame(latest))
         transfer.last_psn = p - 1
         self.progress.expected = self.progress.high = p
 

@@ -178,6 +178,8 @@ class Tracker(Pairing):
         rows = Rows(packets, self._tail)
         self._tail = rows.tail()
         chains, lane = self._chains, self._lane
+        if not chains.has_room(rows):
+            self._settle_all()
         flows = int(packets.flow.max()) + 1
         chains.begin(rows, flows)
         lane.begin(rows, flows)
@@ -201,11 +203,11 @@ class Tracker(Pairing):
                     continue
                 self._take(rows, i)
             i += 1
-        self._settle_all()
         lane.over()
         if self._kept is None:  # those that passed the state machine became objects later than others
             self.transfers[known:] = sorted(self.transfers[known:], key=_ID)
-        self._waiting.add(rows, chains.held, self._lobbies.values(), self._by_number)
+        held = chains.held + chains.chaining
+        self._waiting.add(rows, held, self._lobbies.values(), self._by_number, self._end_chains)
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
@@ -257,7 +259,7 @@ class Tracker(Pairing):
             return False
         self._count_before(flow)
         connection.packets += chain.count
-        connection.last_ns = chain.batch.rows.time_ns[chain.last]
+        connection.last_ns = chain.last_ns()
         return True
 
     def forget(self) -> None:
@@ -326,8 +328,13 @@ class Tracker(Pairing):
                 flow.lobby.keep(flow)
         self._chains.open = []
 
+    def _end_chains(self) -> None:
+        self._settle_all()
+        self._chains.over()
+
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
+        self._settle_all()
         suspects = self._suspects.settle(believe=not self._valid)
         self._chains.row = self._chains.size()
         self.icrc_ignored = self.icrc_ignored or bool(suspects)

@@ -11,7 +11,7 @@ from rocekit.track.recent cimport Recent
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
 from rocekit.track.lane.clean_side cimport CleanSide, is_clean
-from rocekit.track.lane.fetching cimport fetch
+from rocekit.track.lane.fetching cimport fetch, fetch_counts
 from rocekit.track.lane.leaving_rows cimport LeavingRows
 from rocekit.track.lane.transfer_rows cimport TransferRows
 from rocekit.track.transfers cimport Transfer
@@ -122,5 +122,5 @@ cdef class CleanLane:
     @cython.locals(connection=Connection, other=CleanSide, at=int64_t)
     cpdef flush(self, CleanSide side)
 
-    @cython.locals(side=CleanSide, seen=CleanSide)
+    @cython.locals(side=CleanSide, seen=CleanSide, n=Py_ssize_t, fetched=Py_ssize_t)
     cpdef over(self)

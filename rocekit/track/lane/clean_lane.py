@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit import wire
 from rocekit.packets.rows import COMPILED
 from rocekit.track.lane.clean_side import BEGINS, NONE, CleanSide, is_clean
-from rocekit.track.lane.fetching import MANY, fetch
+from rocekit.track.lane.fetching import MANY, fetch, fetch_counts
 from rocekit.track.lane.leaving_rows import LeavingRows
 from rocekit.track.lane.opcode_meanings import (
     BEGINS_MESSAGE,
@@ -383,7 +383,10 @@ class CleanLane:
 
     def over(self) -> None:
         """The batch is over."""
-        for side in self._touched:
+        fetched = 0 if COMPILED else len(self._touched)
+        for n, side in enumerate(self._touched):
+            if n >= fetched:
+                fetched = fetch_counts(self._touched, n)
             self.flush(side)
             if self.shows:
                 for seen in (side, side.other):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: From so many flows on, records are read for so many packets together.
 MANY: Final = 1024
 _AHEAD: Final = 32
+_SLOTS: Final = 7
 _touched = 0
 
 
@@ -38,12 +39,28 @@ def fetch(sides: list[CleanSide | None], words: Any, r: Rows, start: int) -> int
     for i in range(start, end):
         side = sides[r.flow[i]]
         if side is not None and side.on:
-            touched ^= side.progress.high ^ side.recent.last_tx_ns ^ side.recent.ids_broke
+            touched ^= side.progress.expected ^ side.recent.last_tx_ns
             if side.building >= 0:
                 touched ^= words[side.building] ^ words[side.building + ANNOUNCED]
     for i in range(start, end):
         side = sides[r.flow[i]]
         if side is not None and side.on:
-            touched ^= side.recent.sent_psn(side.progress.expected)
+            recent = side.recent
+            touched ^= recent._few[(side.progress.expected & recent._mask & _SLOTS) * 2]
+    _touched = touched
+    return end
+
+
+def fetch_counts(touched_sides: list[CleanSide], start: int) -> int:
+    """Read what is counted of some sides; gives the first of which it is not read."""
+    global _touched
+    touched, end = 0, min(start + _AHEAD, len(touched_sides))
+    for n in range(start, end):
+        touched ^= touched_sides[n].packets
+    for n in range(start, end):
+        side = touched_sides[n]
+        touched ^= side.connection.packets
+        if side.other is not None:
+            touched ^= side.other.packets
     _touched = touched
     return end

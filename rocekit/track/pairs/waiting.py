@@ -170,10 +170,12 @@ def _cut(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
             found.append((last, flow, r, i, None))
             continue
         while chain is not None:
-            first = chain.order(chain.first)
+            first = chain.begins()
             while at < len(others) and (others[at][0] < first or others[at][4] is not None):
                 at += 1
             rest = chain.cut(others[at][0]) if at < len(others) else None
-            found.append((chain.order(chain.last), flow, r, chain.first, chain))
+            found.append(
+                (chain.ends(), flow, chain.packets.rows(chain.first), chain.packets.row(chain.first), chain)
+            )
             chain = rest
     return found

@@ -7,7 +7,7 @@ them: each has columns of its own, which take many times the memory of a packet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets import Packets
@@ -34,17 +34,25 @@ class WaitingRows:
         self._batches: list[Rows] = []
 
     def add(
-        self, rows: Rows, held: int, lobbies: Collection[Lobby], by_number: Sequence[Flow | None]
+        self,
+        rows: Rows,
+        held: int,
+        lobbies: Collection[Lobby],
+        by_number: Sequence[Flow | None],
+        end_chains: Callable[[], None],
     ) -> None:
         """A batch has been tracked.
 
         Args:
-            held: packets that wait by now; lobbies: where they do.
+            held: packets that wait by now, those that are chained among them; lobbies: where they do.
             by_number: the flows of packets.
+            end_chains: lets flows have what is chained; the chains of others may go on with the next batch.
         """
         if not held:
+            end_chains()
             self._batches = []
         elif held * _FEW <= len(rows) and len(lobbies) <= max(_LOBBIES, len(rows)):
+            end_chains()
             self._batches = []
             _keep_few([flow for lobby in lobbies if lobby.count for flow in lobby.waiting()])
         else:
@@ -52,6 +60,7 @@ class WaitingRows:
             packets = sum(map(len, self._batches))
             if len(self._batches) >= _BATCHES or packets >= _BATCHES * _SMALL:
                 if packets < _BATCHES * _SMALL or held * _FEW <= packets:
+                    end_chains()
                     _join(self._batches, by_number)
                 self._batches = []
 

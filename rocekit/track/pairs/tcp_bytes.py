@@ -18,6 +18,7 @@ from rocekit.files.frames import (
     LINKTYPE_RAW,
 )
 from rocekit.wire.byte_rows import gather
+from rocekit.wire.sorting import distinct, is_among
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
@@ -129,8 +130,9 @@ class TcpStarts:
         if self._closed_keys is None:
             self._closed_keys = np.fromiter(self._closed, np.uint64, len(self._closed))
         opening = segments.syn > 0
-        closed = np.setdiff1d(self._closed_keys, segments.keys[opening])
-        segments = segments.where(opening | ~np.isin(segments.keys, closed))
+        opened = distinct(segments.keys[opening])
+        closed = np.sort(self._closed_keys[~is_among(self._closed_keys, opened)])
+        segments = segments.where(opening | ~is_among(segments.keys, closed))
         for i in range(len(segments.rows)):
             grown = self._take(batch.buffer, segments, i)
             if grown is not None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -27,8 +26,7 @@ _NUMBER: Final = re.compile(r"([+-]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)
 _EXACT_INTEGERS: Final = 2**53
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """A kind of numbers: its units, whether they are whole, what stands for one in help, and examples."""
 
     units: dict[str, float]

@@ -11,9 +11,8 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -31,8 +30,7 @@ _USER: Final = "rocekit.user"
 ALWAYS: Final = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(NamedTuple):
     """The parameters of a command that name its files, and what else it needs.
 
     Attributes:

@@ -73,7 +73,7 @@ def _number(value: Any) -> int:
     return -1 if value is None else int(value)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CaptureSummary:
     """What was read: the JSON's ``capture``.
 

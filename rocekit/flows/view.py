@@ -13,7 +13,7 @@ MOST_SPANS: Final = 100_000
 REQUEST, RESPONSE, CNP = "request", "response", "cnp"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FlowView:
     """A one-way flow: the packets from one address to one QP at another.
 

@@ -5,12 +5,10 @@ A limit that is met is said in one line, with its name. ``rocekit --limit NAME=N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """A limit: its usual value, what it bounds, and what is open where an analysis met it and went on."""
 
     usual: int

@@ -16,9 +16,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 # <linux/prctl.h>
 _CAPBSET_DROP, _NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
@@ -32,8 +31,7 @@ _NO_ID: Final = (1 << 32) - 1
 _ID_DIGITS: Final = len(str(_NO_ID))
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     """A user whom root works for."""
 
     uid: int
@@ -43,8 +41,7 @@ class User:
     home: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(NamedTuple):
     """What came of it.
 
     Attributes:
@@ -159,8 +156,7 @@ def may(user: User, reads: Iterable[str | Path], writes: Iterable[str | Path]) -
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
+class _Need(NamedTuple):
     reads: Sequence[str]
     writes: Sequence[str]
 
@@ -262,8 +258,7 @@ def _may(path: str, how: int) -> bool:
 # -- the kernel's calls
 
 
-@dataclass(frozen=True, slots=True)
-class _Sets:
+class _Sets(NamedTuple):
     effective: int
     permitted: int
 

@@ -38,7 +38,7 @@ from rocekit.wire import ICRC_BYTES, VENDOR
 from rocekit.wire.byte_rows import gather
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Counts:
     """Counts of the frames that a decoder has seen.
 

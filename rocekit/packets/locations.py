@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Locations:
     """Where the RoCE packets of a batch start and end; all but ``index`` are offsets in its buffer.
 

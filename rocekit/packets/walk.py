@@ -48,15 +48,17 @@ def _column(name: str) -> Any:
     return table([getattr(layer, name) for layer in LAYERS])
 
 
-def _kinds_by_number() -> bytes:
+def _kinds_by_number() -> bytearray:
     """The kinds of next layers by their numbers, of all rows one after the other."""
-    found = bytearray()
+    found = bytearray(sum(layer.space for layer in LAYERS))  # most are 0: no memory is taken for them
+    begin = 0
     for layer in LAYERS:
-        kinds = bytearray([KINDS[layer.then]]) * layer.space
+        if KINDS[layer.then]:
+            found[begin : begin + layer.space] = bytes([KINDS[layer.then]]) * layer.space
         for number, kind in (layer.numbers or {}).items():
-            kinds[number] = KINDS[kind]
-        found += kinds
-    return bytes(found)
+            found[begin + number] = KINDS[kind]
+        begin += layer.space
+    return found
 
 
 _NEXT: Final = _kinds_by_number()

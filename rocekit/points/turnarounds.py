@@ -69,7 +69,7 @@ _ACK: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "ACK"
 _COLUMNS: Final = ("time_ns", "flow", "src", "dst", "dest_qpn", "opcode", "psn", "syndrome", "hop_limit")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Sample:
     """The first packets of a capture, as columns."""
 

@@ -37,7 +37,7 @@ _FOR_BOTH: Final = ("retry_count", "primary_local_ack_timeout", "primary_traffic
 _OF_EACH: Final = ("starting_psn", "rnr_retry_count", "responder_resources", "initiator_depth")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CmRecord:
     """One CM message seen.
 
@@ -93,7 +93,7 @@ class CmRecord:
         }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Exchange:
     """A REQ and what followed it; ``src`` sent the REQ to ``dst``."""
 

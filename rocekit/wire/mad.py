@@ -6,10 +6,9 @@ Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole field
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.wire import PATH_MTU_BYTES, Header
 from rocekit.wire.cm import (
@@ -40,8 +39,7 @@ _GID_BITS: Final = 128
 _KINDS: Final = Struct(">BBB13xH2xI").unpack_from
 
 
-@dataclass(frozen=True, slots=True)
-class CmMessage:
+class CmMessage(NamedTuple):
     """A message of the communication manager; its bytes are read when somebody asks.
 
     Args:
@@ -242,8 +240,7 @@ _SUMMARY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mad:
+class Mad(NamedTuple):
     """A management datagram.
 
     Attributes:

@@ -91,6 +91,9 @@ cdef class Lobby:
     @cython.locals(chain=Chain, packets=ChainedPackets, ends=int64_t)
     cpdef keep(self, Flow flow)
 
+    @cython.locals(flow=Flow)
+    cpdef keep_all(self)
+
     @cython.locals(count=int64_t)
     cpdef keep_up(self, Flow flow)
 

@@ -202,6 +202,10 @@ class Lobby:
             self._chains.held += chain.count
             self._last = max(self._last, ends)
 
+    def keep_all(self) -> None:
+        for flow in self.waiting():
+            self.keep(flow)
+
     def keep_up(self, flow: Flow) -> None:
         """Widen a waiting flow's PSNs by what is chained so far."""
         if flow.connection is None and flow.number >= 0 and self._chains.last(flow.number) >= 0:

@@ -336,8 +336,7 @@ class Pairing(SideTable):
 
     def _empty(self, lobby: Lobby) -> None:
         """Pair what can be paired now, and track the rest alone."""
-        for flow in lobby.waiting():
-            lobby.keep(flow)
+        lobby.keep_all()
         responders = [f for f in lobby.flows if f.responses and f.connection is None]
         if responders:
             self._pair_waiting(lobby, deque(responders))

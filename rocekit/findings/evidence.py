@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
-from rocekit.track.transfers import ACKED, EventSurvey
+from rocekit.track.transfers import ACKED, EventSurvey, has_events
 from rocekit.wire import local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
@@ -101,7 +101,7 @@ class Evidence:
     @cached_property
     def is_eventful(self) -> bool:
         """Whether the tracker saw anything out of the ordinary: a hole, a NAK, a repeat."""
-        return any(t.events for t in self.transfers) or self.totals.strays > 0
+        return has_events(list(self.transfers)) or self.totals.strays > 0
 
     @cached_property
     def agreed(self) -> list[Connection]:

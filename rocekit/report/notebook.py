@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ from rocekit.explanation.transfer import Explanation
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.alike import AlikeFindings, gathered
 from rocekit.report.record_table import RecordTable
-from rocekit.report.text import capture_lines, capture_point_lines, no_findings
+from rocekit.report.text import capture_lines, capture_point_lines, no_findings, slowest
 from rocekit.wire.notebook_html import badge, block, escape, heading, html_table, paragraph, picture
 from rocekit.wire.words import duration, plural
 
@@ -58,7 +57,7 @@ def analysis_html(analysis: Results, drawings: Callable[[], Drawings]) -> str:
 def _most_troubled(analysis: Results) -> list[Transfer]:
     if len(analysis.transfers) <= _ROWS:
         return list(analysis.transfers)
-    return list(heapq.nsmallest(_ROWS, analysis.transfers, key=lambda t: (t.clean, -t.duration_ns)))
+    return slowest(list(analysis.transfers), _ROWS)
 
 
 def _first_picture(analysis: Results, drawings: Drawings) -> Picture | None:

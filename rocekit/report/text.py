@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rocekit.explanation.collective import collective_lines
 from rocekit.explanation.contents import NOTHING
@@ -14,6 +15,8 @@ from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
 from rocekit.machine.limits import met_words
 from rocekit.packets.other_frames import NOT_ROCE
+from rocekit.track.connections import weights_of
+from rocekit.track.transfers import ranks_of
 from rocekit.wire.text_table import Style, columns, plain, safe, wrapped
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
@@ -265,7 +268,11 @@ def connection_lines(
     rows = []
     shown = connections
     if limit is not None and len(connections) > limit:
-        shown = sorted(heapq.nlargest(limit, connections, key=_weight), key=lambda c: c.id)
+        every = list(connections)
+        weights = np.empty((len(every), 2), np.int64)
+        weights_of(every, weights)
+        heaviest = np.lexsort((-weights[:, 1], -weights[:, 0]))[:limit].tolist()
+        shown = sorted((every[n] for n in heaviest), key=lambda c: c.id)
     named = any(c.application is not None for c in shown)
     for c in shown:
         troubles = [
@@ -324,9 +331,11 @@ def application_lines(connections: Sequence[Connection]) -> list[str]:
     return [f"  Applications: {', '.join(counts)}"] if names else []
 
 
-def _weight(c: Connection) -> tuple[int, int]:
-    bad = 0 if c.incidents is None else c.bad_icrc_count
-    return c.retransmitted_packets + c.naks + c.rnr_naks + bad, c.packets
+def slowest(transfers: list[Transfer], most: int) -> list[Transfer]:
+    """The most troubled and then slowest of the transfers."""
+    ranks = np.empty((len(transfers), 2), np.int64)
+    ranks_of(transfers, ranks)
+    return [transfers[n] for n in np.lexsort((-ranks[:, 1], ranks[:, 0]))[:most].tolist()]
 
 
 def transfer_lines(analysis: Results, style: Style, limit: int | None, width: int | None = None) -> list[str]:
@@ -341,7 +350,7 @@ def transfer_lines(analysis: Results, style: Style, limit: int | None, width: in
     head = f"{title}: " + ", ".join(f"{n:,} {s}" for s, n in sorted(states.items(), key=lambda x: -x[1]))
     shown = transfers
     if limit is not None and states.total() > limit:
-        shown = heapq.nsmallest(limit, transfers, key=lambda t: (t.clean, -t.duration_ns))
+        shown = slowest(transfers, limit)
         head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
     rows = [("", "", "", "", "bytes", "packets", "PSN", "duration", "status", "")]
     rows += [transfer_row(t) for t in shown]

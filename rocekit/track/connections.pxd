@@ -108,6 +108,10 @@ cpdef bint came_again(object connections, int64_t least, int64_t often)
 cpdef mixed_ends(list connections, uint64_t[::1] ends, uint64_t[:, ::1] found)
 
 
+@cython.locals(connection=Connection, incidents=Incidents, row=Py_ssize_t, troubles=int64_t)
+cpdef weights_of(list connections, int64_t[:, ::1] found)
+
+
 @cython.locals(
     connection=Connection,
     incidents=Incidents,

@@ -431,6 +431,16 @@ def mixed_ends(connections: list[Connection], ends: Any, found: Any) -> None:
         ends[row] = (mixed * _MIX ^ hash(qpns[1])) & _WORD
 
 
+def weights_of(connections: list[Connection], found: Any) -> None:
+    """Fill a table with a row for each connection: its repeats, NAKs and bad ICRCs, and its packets."""
+    for row, connection in enumerate(connections):
+        incidents = connection.incidents
+        troubles = connection.retransmitted_packets + connection.naks + connection.rnr_naks
+        if incidents is not None:
+            troubles += incidents.bad_icrc_count
+        found[row, 0], found[row, 1] = troubles, connection.packets
+
+
 def totals_of(connections: list[Connection]) -> Totals:
     """One pass over all connections: most rules look for something that few captures have at all."""
     naks = retransmitted = copies = bad_icrcs = gaps = unfilled = strays = unreliable = last_ns = 0

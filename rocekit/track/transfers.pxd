@@ -59,6 +59,18 @@ cdef class EventSurvey:
     cpdef take(self, Transfer transfer)
 
 
+@cython.locals(transfer=Transfer, row=Py_ssize_t, end_ns=int64_t)
+cpdef ranks_of(list transfers, int64_t[:, ::1] found)
+
+
+@cython.locals(transfer=Transfer)
+cpdef bint has_events(list transfers)
+
+
+@cython.locals(transfer=Transfer, found=list)
+cpdef list with_gaps(list transfers)
+
+
 @cython.locals(transfer=Transfer)
 cpdef Transfer begun(
     int64_t id, object connection, int64_t side, str operation, int64_t psn, int64_t time_ns, int64_t frame

@@ -281,6 +281,33 @@ class EventSurvey:
             self.copies.append(transfer)
 
 
+def ranks_of(transfers: list[Transfer], found: Any) -> None:
+    """Fill a table with a row for each transfer: whether it is ``clean``, and its duration in ns."""
+    for row, transfer in enumerate(transfers):
+        found[row, 0] = not transfer.events and (transfer.status == ACKED or transfer.status == SENT)
+        end_ns = transfer.last_ns if transfer.last_ns > transfer.ack_ns else transfer.ack_ns
+        found[row, 1] = (end_ns if end_ns > 0 else 0) - transfer.first_ns
+
+
+def has_events(transfers: list[Transfer]) -> bool:
+    """Whether anything out of the ordinary happened to one of the transfers."""
+    for transfer in transfers:  # noqa: SIM110 compiled, and a generator would not be
+        if transfer.events:
+            return True
+    return False
+
+
+def with_gaps(transfers: list[Transfer]) -> list[Transfer]:
+    """The transfers of which the capture lacks responses, the beginning or the end."""
+    found = []
+    for transfer in transfers:
+        if transfer.status == INCOMPLETE or (
+            transfer.responses_missing is not NOTHING and transfer.responses_missing
+        ):
+            found.append(transfer)
+    return found
+
+
 def begun(
     id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
 ) -> Transfer:

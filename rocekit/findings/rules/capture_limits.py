@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.packets.malformed import CUT, MALFORMED
-from rocekit.track.transfers import INCOMPLETE
+from rocekit.track.transfers import INCOMPLETE, with_gaps
 from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural, psn_range
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _look_gap(evidence: Evidence) -> Iterator[Finding]:
-    troubled = (t.connection for t in evidence.transfers if t.responses_missing or t.status == INCOMPLETE)
+    troubled = (transfer.connection for transfer in with_gaps(list(evidence.transfers)))
     lacking = evidence.connections if evidence.totals.unfilled else ()
     missing = (c for c in lacking if c.missed or c.unfilled)
     for connection in evidence.among(troubled, missing):

@@ -39,6 +39,8 @@ Way = tuple[str, str]
 _MOST_PLACES: Final = 8
 #: So many of a hundred packets of a direction must be in places that go together.
 _MOST: Final = 95
+#: Of copies that nothing tells apart, ``LEAST`` packets one way and so many the other way: few ACKs suffice.
+_LEAST_BACK: Final = 3
 #: Copies that nothing tells apart come sooner than a requester repeats, and of nearly every packet.
 _AT_ONCE_NS: Final = 1_000_000
 _NEARLY_ALL: Final = 90
@@ -184,7 +186,7 @@ class DoublesSurvey:
                 own, first = rows[copies.rows], rows[copies.firsts]
                 dropped.append(packets.frame[own])
                 every += len(rows) - len(own)
-                twice += len(np.unique(first))
+                twice += copies.packets
                 varied = varied or bool((table[own] != table[first]).any(axis=1).mean() > _FEW)
         if not pairs and not dropped:
             return None
@@ -255,11 +257,12 @@ class _Copies:
 
     Attributes:
         rows: the copies; firsts: what each is a copy of.
-        times: how often a packet is there.
+        packets: how many different packets have copies; times: how often each is there.
     """
 
     rows: Ints
     firsts: Ints
+    packets: int
     times: int
 
 
@@ -378,12 +381,18 @@ def _alike(
         copies = _copies(identity[rows], packets.time_ns[rows])
         if copies is not None:
             found[way] = copies
-    doubled = {*found, *apart}
+    surely = {way for way, copies in found.items() if copies.packets >= LEAST}
+    doubled = {*surely, *apart}
     return {
         (src, dst): copies
         for (src, dst), copies in found.items()
         if (dst, src) in doubled
-        or ((dst, src) not in ways and _is_behind_its_packet(identity[ways[src, dst]], copies.rows))
+        or ((src, dst) in surely and (dst, src) in found)
+        or (
+            (src, dst) in surely
+            and (dst, src) not in ways
+            and _is_behind_its_packet(identity[ways[src, dst]], copies.rows)
+        )
     }
 
 
@@ -408,9 +417,10 @@ def _copies(identity: NDArray[np.uint64], times: Ints) -> _Copies | None:
     is_copy = soon & ((at - np.repeat(begins, runs)) % each != 0)
     first = order[np.maximum.accumulate(np.where(is_copy, 0, at))]
     copies, others = order[is_copy], len(identity) - int(is_copy.sum())
-    if len(np.unique(first[is_copy])) < LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
+    twice = len(np.unique(first[is_copy]))
+    if twice < _LEAST_BACK or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
         return None
-    return _Copies(copies, first[is_copy], each)
+    return _Copies(copies, first[is_copy], twice, each)
 
 
 def _sides(pairs: Iterable[Way]) -> tuple[dict[str, int], bool]:

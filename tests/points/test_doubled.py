@@ -356,3 +356,22 @@ def test_copies_at_ever_other_places_are_told_as_such(tmp_path: Path) -> None:
         "Every packet is in the capture twice, at ever other places (TTL, labels or MAC addresses): probably"
     )
     assert told(analysis) == told(rocekit.analyze(PCAPS / "rping-clean.pcap", journals=[]))
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_direction_of_few_acks_is_doubled_too(tmp_path: Path, copies: int) -> None:
+    """Fifty packets and three ACKs, each at two or three interfaces."""
+    frames = []
+    for n in range(50):
+        data = build_frame(
+            "RC_SEND_ONLY", src=A, dst=B, dest_qpn=7, psn=n, payload=bytes(64), ackreq=n % 20 == 9
+        )
+        frames.append(Frame(data, n * 10_000))
+        if n % 20 == 9:
+            answer = build_frame("RC_ACKNOWLEDGE", src=B, dst=A, dest_qpn=8, psn=n, msn=n + 1, syndrome=0x1F)
+            frames.append(Frame(answer, n * 10_000 + 5_000))
+    every = [Frame(f.data, f.time_ns + 200 * n) for f in frames for n in range(copies + 1)]
+    analysis = rocekit.analyze(write(every, tmp_path / "x.pcap"))
+    assert analysis.capture.doubled is not None
+    assert sum(c.packets for c in analysis.connections) == len(frames)
+    assert not analysis.findings.where(rule="duplicate")

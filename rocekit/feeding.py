@@ -19,7 +19,6 @@ from rocekit.machine.memory import give_back_freed_memory
 from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
-from rocekit.packets.mads import find_mads
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.points.twice import may_be_doubled
@@ -279,6 +278,8 @@ def survey_doubled(path: str | Path | Growing, callbacks: Callbacks, spool: Spoo
 
 def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -> None:
     """Track a capture that has packets twice: as two captures, or without the copies."""
+    from rocekit.packets.mads import find_mads
+
     summary = stages.summary
     summary.doubled = doubled
     summary.files = doubled.names
@@ -328,6 +329,7 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
 
     Of captures with many packets the packets are not kept but read a second time.
     """
+    from rocekit.packets.mads import find_mads
     from rocekit.packets.merging.outline import Outlines
     from rocekit.packets.merging.sources import CaptureRows
     from rocekit.packets.time_order import OrderSurvey

@@ -115,7 +115,7 @@ class CapturePart(NamedTuple):
     of: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FrameBatch:
     """Some frames of one capture, in file order, as columns of one length.
 

@@ -43,7 +43,7 @@ _ASKED_ENOUGH: Final = 3
 _ANNOUNCES_PSNS: Final = frozenset({"cm", "handshake"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evidence:
     """All that is known from a capture and its journals.
 

@@ -130,9 +130,13 @@ def _is_mentioned() -> bool:
             continue
         for name in names:
             try:
-                with open(f"{name}/entry_points.txt", "rb") as file:  # noqa: PTH123  # hundreds of files
-                    if group in file.read():
-                        return True
+                file = os.open(f"{name}/entry_points.txt", os.O_RDONLY)  # there may be hundreds of files
+                try:
+                    mentioned = group in os.read(file, os.fstat(file).st_size)
+                finally:
+                    os.close(file)
             except OSError:
                 continue
+            if mentioned:
+                return True
     return False

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.packets.rows import Rows
 from rocekit.wire import MAD_QPNS
-from rocekit.wire.mad import Mad, parse_mad
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
+    from rocekit.wire.mad import Mad
 
 #: So many wrong packets in a row from a flow's start are no accident.
 ENOUGH: Final = 16
@@ -55,6 +55,8 @@ class Suspects:
         if self._count >= MAX_KEPT:
             self.wrong.append((key, rows.frame[0]))
             return []
+        from rocekit.wire.mad import parse_mad
+
         mad = parse_mad(row.payload(0)) if rows.dest_qpn[0] in MAD_QPNS and row.has_payload else None
         held = self._held.setdefault(key, [])
         held.append(Suspect(rows, mad))

@@ -35,11 +35,11 @@ from rocekit.track.requests import Requests
 from rocekit.track.rest.sides import PackedSide, pack
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
-from rocekit.wire.mad import Mad, parse_mad
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
+    from rocekit.wire.mad import Mad
 
 _ID: Final = attrgetter("id")
 #: A connection of fewer packets gains nothing in the clean lane; a flood has many such.
@@ -397,6 +397,8 @@ class Tracker(Pairing):
     # ------------------------------------------------------------------ connection management
 
     def _management(self, r: Rows, i: int) -> None:
+        from rocekit.wire.mad import parse_mad  # few captures have such packets
+
         mad = parse_mad(r.payload(i)) if self._mads is None else self._mads.get(r.frame[i])
         if mad is None:
             return

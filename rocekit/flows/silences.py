@@ -59,7 +59,7 @@ class Silences:
         if hosts > len(self._heads):
             self._heads = self._grown(self._heads, 2 * hosts)
         self._loop(
-            column(keep, np.uint8),
+            column(keep.view(np.uint8), np.uint8),
             column(packets.src),
             column(packets.tclass, np.uint8),
             column(packets.time_ns),

@@ -100,7 +100,7 @@ class FlowSums:
             self._rows = self._grown(self._rows, most - self._flows, list(COLUMNS.values()))
             self._flows = len(self._rows) // _WIDTH
         self._loop(
-            column(keep, np.uint8),
+            column(keep.view(np.uint8), np.uint8),
             column(packets.flow),
             column(packets.src),
             column(packets.dst),

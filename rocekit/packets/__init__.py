@@ -210,7 +210,7 @@ class Packets:
             return _shift(self._words, 0, homes[0][1])
         values = np.zeros(len(self), np.uint64 if homes[0][1].bits > 32 else np.int64)
         for header, field in homes:
-            rows = np.flatnonzero(self._columns["has"] & HAS[header.name])
+            rows = np.flatnonzero(self._columns["has"] & HAS[header.name] != 0)
             if not len(rows):
                 continue
             places = PLACE_WORDS[header.name][self._columns["opcode"][rows]]

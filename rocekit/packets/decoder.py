@@ -213,10 +213,10 @@ class Decoder:
             columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields, around
         )
         if dissector.truncated_count:
-            counts.cut_packets += int(((packets.opcode < 0) & packets.truncated).sum())
+            counts.cut_packets += int(np.count_nonzero((packets.opcode < 0) & packets.truncated))
             whole = batch.caplen >= batch.wirelen
             if whole.any():
-                counts.cut_by_mirror += int((whole[found["index"]] & packets.truncated).sum())
+                counts.cut_by_mirror += int(np.count_nonzero(whole[found["index"]] & packets.truncated))
         return packets if self._foreign is None else self._judged(packets, self._foreign)
 
     def _keep_part(self, part: CapturePart, file: int) -> None:
@@ -295,7 +295,7 @@ class Decoder:
         """Each packet's ICRC, 0 if it was not checked, and its state."""
         n = len(found["bth"])
         icrc, state = np.zeros(n, np.uint32), np.full(n, ICRC_UNCHECKED, np.uint8)
-        rows = np.flatnonzero(found["checkable"]) if self._check_icrc else _NO_ROWS
+        rows = np.flatnonzero(found["checkable"].view(np.bool_)) if self._check_icrc else _NO_ROWS
         if len(rows):
             end = found["end"][rows] - ICRC_BYTES
             sent = gather(batch.buffer, end, ICRC_BYTES).view("<u4")[:, 0]
@@ -304,8 +304,8 @@ class Decoder:
             )
             icrc[rows] = sent
             state[rows] = np.where(sent == computed, ICRC_VALID, ICRC_INVALID)
-        self.counts.bad_icrc += int((state == ICRC_INVALID).sum())
-        self.counts.unchecked_icrc += int((state == ICRC_UNCHECKED).sum())
+        self.counts.bad_icrc += int(np.count_nonzero(state == ICRC_INVALID))
+        self.counts.unchecked_icrc += int(np.count_nonzero(state == ICRC_UNCHECKED))
         return icrc, state
 
     def _note_pauses(self, batch: FrameBatch, layer: Column, ethertype: Column) -> int:

@@ -24,7 +24,7 @@ cdef class PairNumbers:
     cdef public uint64_t[::1] _low
     cdef public int64_t[::1] _numbers
 
-    @cython.locals(i=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(i=Py_ssize_t, at=Py_ssize_t, turn=Py_ssize_t, other=Py_ssize_t)
     cpdef Py_ssize_t _look_up(
         self, const uint64_t[::1] high, const uint64_t[::1] low, int64_t[::1] found, Py_ssize_t start
     )

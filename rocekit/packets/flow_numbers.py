@@ -66,10 +66,16 @@ class PairNumbers:
 
     def _look_up(self, high: Any, low: Any, found: Any, start: int) -> int:
         """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
+        other = -1
         with cython.nogil:
             for i in range(start, len(found)):
+                # Most are as the one before, or as the last one that was another: two hosts take turns.
                 if i > start and low[i] == low[i - 1] and high[i] == high[i - 1]:
                     found[i] = found[i - 1]
+                    continue
+                turn, other = other, i - 1
+                if turn >= start and low[i] == low[turn] and high[i] == high[turn]:
+                    found[i] = found[turn]
                     continue
                 at = self._find(high[i], low[i])
                 if self._numbers[at] < 0:

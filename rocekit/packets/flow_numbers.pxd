@@ -2,6 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
+cdef int64_t _ADDRESS_BITS
+cdef int64_t _QPN_BITS
 cdef uint64_t _FIRST
 cdef uint64_t _SECOND
 cdef uint64_t _WORD
@@ -49,7 +51,10 @@ cdef class FlowNumbers:
     cdef public int64_t[::1] _numbers
 
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t, key=int64_t)
-    cpdef Py_ssize_t _look_up(self, const int64_t[::1] keys, int64_t[::1] found, Py_ssize_t start)
+    cpdef Py_ssize_t _look_up(
+        self, const int64_t[::1] src, const int64_t[::1] dst, const int64_t[::1] qpn, int64_t[::1] found,
+        Py_ssize_t start
+    )
 
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t)
     cpdef _insert(self, int64_t[::1] keys, int64_t[::1] numbers)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocekit.packets.rows import COMPILED
+from rocekit.packets.rows import COMPILED, column
 from rocekit.wire import QPN_BITS
 from rocekit.wire.network import MAPPED, OCTETS, address_text, ipv6_text
 
@@ -25,6 +25,8 @@ except ImportError:
 
 #: Bits for the number of an address where it is part of a key.
 ADDRESS_BITS: Final = 20
+_ADDRESS_BITS: Final = ADDRESS_BITS
+_QPN_BITS: Final = QPN_BITS
 _LEAST: Final = 1024  # places; always a power of two
 MIXER: Final = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio: spreads near keys
 _FIRST: Final = int.from_bytes(urandom(8), "little") | 1
@@ -191,21 +193,21 @@ class FlowNumbers:
             # Sources in scopes have numbers of their own, from the last one down.
             scoped = self._scoped.of(scope.astype(np.uint64), src.astype(np.uint64))
             src = np.where(scope == 0, src, (1 << ADDRESS_BITS) - 1 - scoped)
-        keys = (src.astype(np.int64) << ADDRESS_BITS | dst) << QPN_BITS | qpn
-        found = np.empty(len(keys), np.int64)
+        src, dst, qpn = column(src), column(dst), column(qpn)
+        found = np.empty(len(src), np.int64)
         start = 0
-        while start < len(keys):
-            start = self._look_up(keys if COMPILED else keys.tolist(), found, start)
-            if start < len(keys):
+        while start < len(found):
+            start = self._look_up(src, dst, qpn, found, start)
+            if start < len(found):
                 self._grow()
         return found
 
-    def _look_up(self, keys: Any, found: Any, start: int) -> int:
+    def _look_up(self, src: Any, dst: Any, qpn: Any, found: Any, start: int) -> int:
         """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
         last = self._size - 1
         with cython.nogil:
-            for i in range(start, len(keys)):
-                key = keys[i]
+            for i in range(start, len(found)):
+                key = (src[i] << _ADDRESS_BITS | dst[i]) << _QPN_BITS | qpn[i]
                 at = _mixed(key) & last
                 while self._numbers[at] >= 0 and self._keys[at] != key:
                     at = at + 1 & last
@@ -215,7 +217,7 @@ class FlowNumbers:
                     self._keys[at], self._numbers[at] = key, self.count
                     self.count += 1
                 found[i] = self._numbers[at]
-        return len(keys)
+        return len(found)
 
     def _grow(self) -> None:
         keys, numbers = self._keys, self._numbers

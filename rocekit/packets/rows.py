@@ -79,7 +79,9 @@ class Rows:
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
         self.before_src, self.before_ns = (column(values) for values in before)
-        self.frame = column(packets.frame + (packets.file.astype(np.int64) << FRAME_BITS))
+        file = packets.file  # of one capture, the first, references are the frames' numbers
+        frame = packets.frame + (file.astype(np.int64) << FRAME_BITS) if file.any() else packets.frame
+        self.frame = column(frame)
         self.time_ns = column(_near(packets.time_ns))
         self.src = column(packets.src)
         self.dst = column(packets.dst)

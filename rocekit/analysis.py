@@ -397,7 +397,8 @@ def conclude(
     rules: Iterable[Rule] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
-    summary.silent = silent_ways(tracker.connections, observer)
+    same = summary.sampler.addresses is observer.addresses
+    summary.silent = silent_ways(tracker.connections, observer, summary.sampler.numbers if same else None)
     if tracker.cm.exchanges or observer.messages.said or observer.messages.offers:
         from rocekit.flows.applications import name_applications
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +17,23 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 
-def silent_ways(connections: list[Connection], observer: Observer) -> list[tuple[str, str]]:
-    """The ways (source, destination) without a packet, though a connection has some of the opposite way."""
+def silent_ways(
+    connections: list[Connection], observer: Observer, numbers: Callable[[], dict[str, int]] | None = None
+) -> list[tuple[str, str]]:
+    """The ways (source, destination) without a packet, though a connection has some of the opposite way.
+
+    Args:
+        numbers: gives the numbers of the observer's addresses, where somebody else needs them, too.
+    """
     seen = observer.ways()
     alone = seen[~is_among(reversed_ways(seen), seen)]
     if not len(alone):  # of most captures there are both directions everywhere
         return []
     names = observer.addresses
     ends = np.empty((len(connections), END_COLUMNS), np.int64)
-    ends_of(connections, {name: number for number, name in enumerate(names)}, ends)
+    ends_of(
+        connections, dict(zip(names, range(len(names)), strict=True)) if numbers is None else numbers(), ends
+    )
     ends = ends[(ends[:, A] >= 0) & (ends[:, B] >= 0) & (ends[:, RESPONDS] != 0)]
     there = ends[:, A] << ADDRESS_BITS | ends[:, B]
     back = reversed_ways(there)

@@ -76,7 +76,7 @@ class HostPairs:
     def __init__(self, sampler: Sampler, file: int, connections: list[Connection]) -> None:
         self.file = file
         self.names = sampler.addresses
-        self.numbers = {name: i for i, name in enumerate(sampler.addresses)}
+        self.numbers = sampler.numbers()
         self.ends = Ends.of(connections, self.numbers)
         self._local = sampler.local
         columns = sampler.columns(file)

@@ -89,11 +89,18 @@ class Sampler:
         self.local = frozenset(local)
         self.addresses: list[str] = []
         self.orders: dict[int, TimeOrder] = {}
+        self._numbers: dict[str, int] = {}
         self._samples: dict[int, _Sample] = {}
 
     @property
     def files(self) -> list[int]:
         return sorted(self._samples)
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the addresses."""
+        if len(self._numbers) != len(self.addresses):
+            self._numbers = {name: number for number, name in enumerate(self.addresses)}
+        return self._numbers
 
     def close(self) -> None:
         """Take no more packets: from now on the numbers of addresses are others."""

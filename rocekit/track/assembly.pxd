@@ -11,6 +11,10 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t AHEAD_RC
+cdef int64_t AHEAD_UC
+cdef int64_t AHEAD_UC_NS
+cdef int64_t _STALE
 cdef int64_t HALF
 cdef int64_t MASK
 cdef tuple OPERATION
@@ -38,6 +42,7 @@ cdef class Assembly:
     @cython.locals(high=int64_t, time_ns=int64_t, frame=int64_t, span=int64_t)
     cpdef beyond(self, Rows r, Py_ssize_t i, int64_t p)
 
+    @cython.locals(last=int64_t)
     cpdef put_ahead(self, Rows r, Py_ssize_t i, int64_t p)
     cpdef clear(self)
     cpdef int64_t _lowest(self)

@@ -91,7 +91,8 @@ class Assembly:
             self._asking = [q for q in self._asking if q in self.ahead]
             self._first = 0
         self.ahead[p] = (r, i)
-        if not self._order or p > self._order[-1]:
+        last = self._order[-1] if self._order else -1
+        if p > last:
             self._order.append(p)
         else:
             insort(self._order, p, self._first)

@@ -8,6 +8,7 @@ from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
 from rocekit.track.transfers cimport Transfer, begun
 
+cdef int64_t _NEAR
 cdef tuple _HAS_RETH
 
 

@@ -181,7 +181,7 @@ class Requests:
             return
         expected = progress.expected
         p = expected + ((r.psn[i] - expected + HALF) & MASK) - HALF
-        if abs(p - progress.high) <= RESYNC:
+        if -RESYNC <= p - progress.high <= RESYNC:
             self.responses.take(r, i, p, operation)
 
     def room(self, opcode: int) -> int:
@@ -190,7 +190,8 @@ class Requests:
 
     def _out_of_order(self, r: Rows, i: int, p: int) -> bool:
         """Take a packet that is not the next; gives whether its own repeat overtook it."""
-        if abs(p - self.progress.high) > RESYNC:
+        # Without abs(), of which Cython makes two objects.
+        if not -RESYNC <= p - self.progress.high <= RESYNC:
             self._restart(r, i, p)
             return False
         troubles = troubles_of(self.ledger, self.progress, self.recent)

@@ -56,7 +56,8 @@ def fetch_counts(touched_sides: list[CleanSide], start: int) -> int:
     global _touched
     touched, end = 0, min(start + _AHEAD, len(touched_sides))
     for n in range(start, end):
-        touched ^= touched_sides[n].packets
+        side = touched_sides[n]
+        touched ^= side.packets
     for n in range(start, end):
         side = touched_sides[n]
         touched ^= side.connection.packets

@@ -33,8 +33,8 @@ _ID_BITS: Final = 16
 _ID_MASK: Final = (1 << _ID_BITS) - 1
 _ROW_BITS: Final = 32
 _ROW_MASK: Final = 0xFFFFFFFF  # compiled, 1 would be shifted as a C int
-#: So many batches have numbers. There is room for so many times the packets of a batch, each of so many
-#: words; where a batch comes and less than that is left for it, new room is made.
+#: So many batches have numbers. There is room for the packets of one, of so many words each; once that was full,
+#: for those of so many.
 _BATCHES: Final = 1 << 14
 _ROOM_FOR: Final = 8
 _PER_PACKET: Final = 4
@@ -256,7 +256,9 @@ class Chains:
         self.rows = r
         self._batch = _NOTHING
         if not self.has_room(r):
-            self._packets = ChainedPackets(_ROOM_FOR * _PER_PACKET * len(r) + _LEAST_ROOM)
+            # Where many wait, it was full: else most of it would stay empty.
+            batches = 1 if self._packets is None or not self._packets.end else _ROOM_FOR
+            self._packets = ChainedPackets(batches * _PER_PACKET * len(r) + _LEAST_ROOM)
         if flows > self._flows:
             grown = _state(2 * flows * _WIDTH)
             grown[: self._flows * _WIDTH] = self._state

@@ -33,8 +33,8 @@ _ID_BITS: Final = 16
 _ID_MASK: Final = (1 << _ID_BITS) - 1
 _ROW_BITS: Final = 32
 _ROW_MASK: Final = 0xFFFFFFFF  # compiled, 1 would be shifted as a C int
-#: So many batches have numbers. There is room for the packets of one, of so many words each; once that was full,
-#: for those of so many.
+#: So many batches have numbers. There is room for the packets of one, of so many words each, and once
+#: that was full for those of so many.
 _BATCHES: Final = 1 << 14
 _ROOM_FOR: Final = 8
 _PER_PACKET: Final = 4

@@ -18,6 +18,7 @@ from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.causes import busy_since_ns
+from rocekit.track.tracker import Tracker
 
 ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Chains.takes = lambda chains, start, end: start\n"
 #: Batches so small that packets wait over many of them.
@@ -133,3 +134,21 @@ def test_most_packets_of_large_messages_wait_together(tmp_path: Path) -> None:
     path = tmp_path / "large.pcap"
     packets = generate(path, Traffic(packets=5000, pairs=300)).packets
     assert int(told(COUNT, [path])) > 0.7 * packets
+
+
+def test_chains_go_on_with_the_next_batch(tmp_path: Path) -> None:
+    """Packets of many connections come by turns: a batch may have one of each message."""
+    path = tmp_path / "large.pcap"
+    generate(path, Traffic(packets=9000, pairs=300))
+    results, most = [], []
+    for batch_frames in (300, 100_000):
+        tracker, decoder, chaining = Tracker(), Decoder(), [0]
+        with open_capture(path, batch_frames=batch_frames) as reader:
+            for packets in map(decoder.decode, reader):
+                tracker.feed(packets)
+                chaining.append(tracker._chains.chaining)
+        tracker.finish()
+        results.append(([t.to_dict() for t in tracker.transfers], [c.to_dict() for c in tracker.connections]))
+        most.append(max(chaining))
+    assert most[0] > 5 * 300
+    assert results[0] == results[1]

@@ -47,14 +47,16 @@ cdef class FlowNumbers:
     cdef PairNumbers _scoped
     cdef public Py_ssize_t count
     cdef public Py_ssize_t _size
-    cdef public int64_t[::1] _keys
+    cdef public uint64_t[::1] _keys
     cdef public int64_t[::1] _numbers
 
-    @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t, key=int64_t)
+    @cython.locals(
+        i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t, here=uint64_t, there=uint64_t, number=uint64_t, key=uint64_t
+    )
     cpdef Py_ssize_t _look_up(
         self, const int64_t[::1] src, const int64_t[::1] dst, const int64_t[::1] qpn, int64_t[::1] found,
         Py_ssize_t start
     )
 
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t)
-    cpdef _insert(self, int64_t[::1] keys, int64_t[::1] numbers)
+    cpdef _insert(self, uint64_t[::1] keys, int64_t[::1] numbers)

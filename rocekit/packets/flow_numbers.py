@@ -179,7 +179,7 @@ class FlowNumbers:
 
     def _places(self, size: int) -> None:
         self._size = size
-        keys, numbers = np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        keys, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int64)
         self._keys: Any = keys if COMPILED else keys.tolist()
         self._numbers: Any = numbers if COMPILED else numbers.tolist()
 
@@ -207,7 +207,8 @@ class FlowNumbers:
         last = self._size - 1
         with cython.nogil:
             for i in range(start, len(found)):
-                key = (src[i] << _ADDRESS_BITS | dst[i]) << _QPN_BITS | qpn[i]
+                here, there, number = src[i], dst[i], qpn[i]  # scoped sources need all 64 bits
+                key = ((here << _ADDRESS_BITS | there) << _QPN_BITS | number) & _WORD
                 at = _mixed(key) & last
                 while self._numbers[at] >= 0 and self._keys[at] != key:
                     at = at + 1 & last

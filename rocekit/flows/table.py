@@ -179,8 +179,8 @@ class FlowTable:
             found.setdefault(pair >> 8, set()).add(pair & 0xFF)
         return found
 
-    def requesters(self, least: int = 1) -> Iterator[tuple[str, str, list[int], set[int]]]:
-        """Of each two addresses in a scope: frames of the first requests of RoCE v2 flows, and the ports.
+    def requesters(self, least: int = 1) -> Iterator[tuple[str, str, int, list[int], set[int]]]:
+        """Of each two addresses in a scope: that scope, frames of RoCE v2 flows' first requests, and ports.
 
         Args:
             least: without addresses that have fewer flows; a flood has one of each, and very many.
@@ -207,12 +207,13 @@ class FlowTable:
         frame, src_of, dst_of = self.column("first_frame"), self.column("src"), self.column("dst")
         is_varied = np.zeros(len(shape), np.bool_)
         is_varied[list(self._sums.shapes)] = True
+        scope_of = dict(zip(flows.tolist(), scope.tolist(), strict=True)) if scope.any() else {}
         for part in sorted(parts, key=lambda part: int(part[0])):
-            src, dst = int(src_of[part[0]]), int(dst_of[part[0]])
+            src, dst, own = int(src_of[part[0]]), int(dst_of[part[0]]), scope_of.get(int(part[0]), 0)
             ports = set(distinct(shape[part][shape[part] >= 0] >> 16).tolist())
             for number in part[is_varied[part]].tolist():
                 ports |= {one >> 16 for one in self._sums.shapes[number]}
-            yield self._addresses[src], self._addresses[dst], frame[part].tolist(), ports
+            yield self._addresses[src], self._addresses[dst], own, frame[part].tolist(), ports
 
     def notified_pairs(self) -> frozenset[tuple[str, str]]:
         """Source and destination addresses of the flows with CNPs or other packets with BECN."""

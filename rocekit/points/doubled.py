@@ -23,6 +23,7 @@ from rocekit.packets import Packets
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
 from rocekit.points.twice import LEAST
+from rocekit.wire import RNR_TIMER_US
 from rocekit.wire.byte_rows import gather
 from rocekit.wire.sorting import distinct_rows, starts
 from rocekit.wire.text_table import safe
@@ -44,6 +45,8 @@ _LEAST_BACK: Final = 3
 #: Copies that nothing tells apart come sooner than a requester repeats, and of nearly every packet.
 _AT_ONCE_NS: Final = 1_000_000
 _NEARLY_ALL: Final = 90
+#: A requester that was told to wait sends again no sooner (9.7.5.2.8).
+_SHORTEST_WAIT_NS: Final = min(RNR_TIMER_US) * 1_000
 #: Of so many copies at most headers may differ: a capture may have a few packets of its own.
 _FEW: Final = 0.01
 #: Copies further apart are traffic of its own.
@@ -65,8 +68,8 @@ class Doubled:
         words: what tells the copies apart.
         dropped: frames of copies that are left out: nothing tells them apart, or they are at other places.
         elsewhere: how many of them are at other places than the two that are used.
-        times: how often a packet is there where nothing tells its copies apart.
-        varied: whether those copies are at ever other places, so that these make no two points.
+        times: how often most packets are there where nothing tells their copies apart.
+        varied: whether those copies differ in their places, and still make no two points.
     """
 
     file: str
@@ -99,13 +102,15 @@ class Doubled:
         )
         if not self.points:
             often, many = ("twice", "two") if self.times == 2 else (f"{self.times} times", str(self.times))
-            told = (
-                "at ever other places (TTL, labels or MAC addresses): probably captured at several"
-                if self.varied
-                else "and nothing tells the copies apart (same TTL, VLAN and MAC addresses): probably "
-                f"captured at {many}"
+            if len(self.dropped) != self.twice * (self.times - 1):
+                often, many = f"up to {self.times} times", "several"
+            told = "and nothing tells the copies apart (same TTL, VLAN and MAC addresses)"
+            if self.varied:
+                told, many = "with TTLs, outer headers or MAC addresses that vary", "several"
+            return (
+                f"{every} in the capture {often}, {told}: probably captured at {many} interfaces. "
+                "All but the first are left out."
             )
-            return f"{every} in the capture {often}, {told} interfaces. All but the first are left out."
         first, second = (safe(PurePath(name).name) for name in self.names)
         left = ""
         if self.elsewhere:
@@ -373,8 +378,8 @@ def _alike(
     """Of each direction whose packets have copies that nothing tells apart: all but the first.
 
     A requester that goes back again and again sends each packet several times, too, but it does not double
-    its responses. So the opposite direction must be doubled as well, or be in ``apart``; where there is none,
-    each copy must come right behind its packet, as no requester repeats that has more than one on its way.
+    its responses. So the opposite direction must be doubled as well, or be in ``apart``; where it has few
+    packets or none, each copy must come at once behind its packet, as no requester repeats.
     """
     found = {}
     for way, rows in ways.items():
@@ -382,24 +387,25 @@ def _alike(
         if copies is not None:
             found[way] = copies
     surely = {way for way, copies in found.items() if copies.packets >= LEAST}
-    doubled = {*surely, *apart}
-    return {
-        (src, dst): copies
-        for (src, dst), copies in found.items()
-        if (dst, src) in doubled
-        or ((src, dst) in surely and (dst, src) in found)
-        or (
-            (src, dst) in surely
-            and (dst, src) not in ways
-            and _is_behind_its_packet(identity[ways[src, dst]], copies.rows)
-        )
-    }
+    both = {(src, dst) for src, dst in surely if (dst, src) in surely or (dst, src) in apart}
+    for way in surely - both:
+        rows, back = ways[way], way[::-1]
+        few = back in found or back not in ways
+        if few and _is_behind_its_packet(packets.where(rows), identity[rows], found[way].rows):
+            both |= {way, back}
+    both |= {(src, dst) for src, dst in found if (dst, src) in apart}
+    return {way: copies for way, copies in found.items() if way in both}
 
 
-def _is_behind_its_packet(identity: NDArray[np.uint64], copies: Ints) -> bool:
-    """Whether nearly every copy comes right behind the packet that it is a copy of."""
+def _is_behind_its_packet(packets: Packets, identity: NDArray[np.uint64], copies: Ints) -> bool:
+    """Whether nearly every copy comes right behind its packet, as what its requester sends again does not.
+
+    With an IPv4 identification of its own that would differ; without, it waits for a timer.
+    """
     right = copies[copies > 0]
-    return int((identity[right] == identity[right - 1]).sum()) * 100 >= _NEARLY_ALL * len(copies)
+    at_once = np.diff(packets.time_ns)[right - 1] < _SHORTEST_WAIT_NS
+    is_copy = (identity[right] == identity[right - 1]) & (at_once | (packets.ip_id[right] != 0))
+    return int(np.count_nonzero(is_copy)) * 100 >= _NEARLY_ALL * len(copies)
 
 
 def _copies(identity: NDArray[np.uint64], times: Ints) -> _Copies | None:

@@ -89,6 +89,7 @@ class Sampler:
         self.local = frozenset(local)
         self.addresses: list[str] = []
         self.orders: dict[int, TimeOrder] = {}
+        self._numbered: list[str] = []
         self._numbers: dict[str, int] = {}
         self._samples: dict[int, _Sample] = {}
 
@@ -98,7 +99,8 @@ class Sampler:
 
     def numbers(self) -> dict[str, int]:
         """The numbers of the addresses."""
-        if len(self._numbers) != len(self.addresses):
+        if self._numbered is not self.addresses or len(self._numbers) != len(self.addresses):
+            self._numbered = self.addresses
             self._numbers = {name: number for number, name in enumerate(self.addresses)}
         return self._numbers
 

@@ -37,4 +37,9 @@ def test_qps_that_share_a_port_are_counted_in_each_network(
     """18 QPs of six tenants that have the same addresses share a port by threes, which is nothing."""
     analysis = rocekit.analyze(capture(tmp_path / "x.pcap", per_network, 6))
     assert len({c.encapsulation.vni for c in analysis.connections}) == 6
-    assert [f.evidence["qps"] for f in analysis.findings if f.rule == "low-entropy"] == told
+    found = [f for f in analysis.findings if f.rule == "low-entropy"]
+    assert [f.evidence["qps"] for f in found] == told
+    assert [str(f.title) for f in found] == [
+        f"{count} QPs from 10.0.0.1 to 10.0.0.2 in virtual network {n} share 1 UDP source port"
+        for n, count in enumerate(told, 1)
+    ]

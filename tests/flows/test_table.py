@@ -101,13 +101,15 @@ def _same_at_once(observer: Observer) -> None:
     assert observer.number("10.9.9.9", "10.0.0.1", 2) is None
     asking = [v for v in views.values() if "request" in v.dscps and 2 in v.roce_versions]
     asked = list(table.requesters())
-    assert [(src, dst) for src, dst, _, _ in asked] == list(dict.fromkeys((v.src, v.dst) for v in asking))
-    for src, dst, frames, ports in asked:
+    assert [(src, dst, scope) for src, dst, scope, _, _ in asked] == list(
+        dict.fromkeys((v.src, v.dst, 0) for v in asking)
+    )
+    for src, dst, _, frames, ports in asked:
         own = [v for v in asking if (v.src, v.dst) == (src, dst)]
         assert frames == [v.first_frame for v in own]
         assert ports == {port for v in own for port in v.sports}
     for least in (2, 3):
-        assert list(table.requesters(least)) == [one for one in asked if len(one[2]) >= least]
+        assert list(table.requesters(least)) == [one for one in asked if len(one[3]) >= least]
 
     ends = sorted({key[:2] for key in views})
     qpns = [(a, b) for a in (None, 2, 3) for b in (2, 3, 4)]

@@ -353,7 +353,7 @@ def test_copies_at_ever_other_places_are_told_as_such(tmp_path: Path) -> None:
     analysis = rocekit.analyze(write(frames, tmp_path / "x.pcap"), journals=[])
     assert analysis.capture.doubled is not None
     assert analysis.capture.doubled.line().startswith(
-        "Every packet is in the capture twice, at ever other places (TTL, labels or MAC addresses): probably"
+        "Every packet is in the capture twice, with TTLs, outer headers or MAC addresses that vary: probably"
     )
     assert told(analysis) == told(rocekit.analyze(PCAPS / "rping-clean.pcap", journals=[]))
 
@@ -375,3 +375,51 @@ def test_a_direction_of_few_acks_is_doubled_too(tmp_path: Path, copies: int) -> 
     assert analysis.capture.doubled is not None
     assert sum(c.packets for c in analysis.connections) == len(frames)
     assert not analysis.findings.where(rule="duplicate")
+
+
+def requests(count: int, *more_ns: int, identification: int = 0) -> list[Frame]:
+    """Requests, each again after some times, and none before the last of them: one is on its way."""
+    return [
+        Frame(
+            build_frame(
+                "RC_SEND_ONLY", src=A, dst=B, dest_qpn=7, psn=n, payload=bytes(64), ackreq=True,
+                identification=identification and identification + n,
+            ),
+            n * 5_000_000 + more,
+        )
+        for n in range(count)
+        for more in (0, *more_ns)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("after_ns", "identification"), [(640_000, 0), (3_000, 0), (640_000, 77)])
+def test_one_way_copies_are_told_from_repeats_by_time_or_identification(
+    tmp_path: Path, after_ns: int, identification: int
+) -> None:
+    """A requester with one message on its way, refused once each (RNR NAK), sends each of them twice, too."""
+    path = write(requests(20, after_ns, identification=identification), tmp_path / "x.pcap")
+    is_repeat = after_ns >= 10_000 and not identification
+    analysis = rocekit.analyze(path)
+    assert (analysis.capture.doubled is None) is is_repeat
+    assert sum(t.retransmitted_packets for t in analysis.transfers) == (20 if is_repeat else 0)
+
+
+def test_requests_and_few_acks_that_come_again_later_are_repeats(tmp_path: Path) -> None:
+    """The ACKs were lost behind the capture, and a short timer sent all again."""
+    once = []
+    for n in range(12):
+        asks = n % 4 == 3
+        send = build_frame("RC_SEND_ONLY", src=A, dst=B, dest_qpn=7, psn=n, payload=bytes(64), ackreq=asks)
+        once.append((send, n * 1_000))
+        if asks:
+            ack = build_frame("RC_ACKNOWLEDGE", src=B, dst=A, dest_qpn=8, psn=n, msn=n + 1, syndrome=0x1F)
+            once.append((ack, n * 1_000 + 500))
+    frames = [Frame(data, at + again) for again in (0, 600_000) for data, at in once]
+    assert rocekit.analyze(write(frames, tmp_path / "x.pcap")).capture.doubled is None
+
+
+def test_packets_that_are_not_all_there_as_often_are_up_to_so_many_times(tmp_path: Path) -> None:
+    frames = [f for n, f in enumerate(requests(30, 200, 400)) if n not in (5, 29)]
+    doubled = rocekit.analyze(write(frames, tmp_path / "x.pcap")).capture.doubled
+    assert doubled is not None
+    assert doubled.line().startswith("Every packet is in the capture up to 3 times, and nothing tells ")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.packets.wrapping import PLAIN
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         return
     table = evidence.observer.table
     spread = {name[:2] for name in table.with_several_ports()}
-    for src, dst, frames, ports in table.requesters(_QPS):
+    for src, dst, scope, frames, ports in table.requesters(_QPS):
         qps = len(frames)
         # A QP that uses several ports is not bound to one path: see multipath.
         if (src, dst) in spread or qps < _QPS_PER_PORT * len(ports):
             continue
         yield RULE.finding(
-            f"{plural(qps, 'QP')} from {src} to {dst} share {plural(len(ports), 'UDP source port')}",
+            f"{plural(qps, 'QP')} from {src} to {dst}{_network(evidence, scope)} share "
+            f"{plural(len(ports), 'UDP source port')}",
             frames=frames,
             evidence={
                 "src": src,
@@ -38,6 +40,16 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "port_count": len(ports),
             },
         )
+
+
+def _network(evidence: Evidence, scope: int) -> str:
+    """The VLAN or virtual network of a scope in words."""
+    if not scope:
+        return ""
+    found = next((a for c in evidence.connections for a in c.around if a.scope == scope), PLAIN)
+    words = [f"VLAN {vlan}" for vlan in found.vlans]
+    words += [f"virtual network {found.vni}"] * (found.vni >= 0)
+    return f" in {', '.join(words)}" if words else ""
 
 
 RULE = Rule(

@@ -91,6 +91,18 @@ def icrcs() -> Extension:
     )
 
 
+def arenas() -> Extension | None:
+    """Memory for Python's objects, as Linux has it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return Extension(
+        "rocekit.machine._arenas",
+        ["rocekit/machine/_arenas.c"],
+        extra_compile_args=["-std=gnu11", "-O2", "-g0", *REFUSED],
+        optional=True,
+    )
+
+
 def direct_lines() -> Extension:
     """The lines of the commonest records of a recorded program."""
     return Extension(
@@ -106,7 +118,8 @@ def compiled() -> list[Extension]:
     """What is compiled; nothing where scripts/setup.sh does that beside pip's downloads."""
     if os.environ.get("ROCEKIT_COMPILED_ELSEWHERE"):
         return []
-    return [*extensions(), icrcs(), direct_lines(), interposer()]
+    made = [icrcs(), direct_lines(), arenas(), interposer()]
+    return [*extensions(), *(extension for extension in made if extension is not None)]
 
 
 class BuildTwice(build_ext):

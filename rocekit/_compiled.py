@@ -72,6 +72,8 @@ MODULES: Final = (
 ICRCS: Final = "packets._icrcs"
 #: The lines of a recorded program's commonest records, written in C.
 DIRECT_LINES: Final = "record.lines._direct"
+#: The memory of Python's objects, written in C.
+ARENAS: Final = "machine._arenas"
 
 PACKAGE: Final = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
 

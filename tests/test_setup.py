@@ -86,7 +86,8 @@ def test_with_both_the_libraries_are_in_the_package(tmp_path: Path) -> None:
     found = look()
     if found.path is None and not found.can_build:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
-    lines, loop, library = sorted(build(tmp_path, compiler() or "cc"))
+    arenas, lines, loop, library = sorted(build(tmp_path, compiler() or "cc"))
+    assert arenas.startswith("_arenas")
     assert lines.startswith("_direct")
     assert loop.startswith("_icrcs")
     assert library.startswith("_interposer")

@@ -6,8 +6,11 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from rocekit import _compiled
 
 ROUNDS, BYTES, PAGE = 40, 4 << 20, 4096
 
@@ -58,3 +61,59 @@ def test_a_fleets_worker_keeps_memory_although_dask_has_it_give_all_back() -> No
     once = 3 * BYTES // PAGE
     dask = {"MALLOC_TRIM_THRESHOLD_": "65536"}  # what a Dask nanny sets
     assert faults("worker", **dask) < 2 * once < faults("leave", **dask)
+
+
+OBJECTS = """
+import resource, sys
+from rocekit.machine.memory import objects_in_large_pages
+
+def maps():
+    return open("/proc/self/smaps").read().split("VmFlags:")
+
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+if sys.argv[1] != "small":
+    assert objects_in_large_pages()
+if sys.argv[1] == "narrow":
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20),) * 2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+objects = [(n, n) for n in range(1 << 17)]
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+large = sum("hg" in flags.split("\\n")[0].split() for flags in maps()[1:])
+most = held()
+assert sum(a == b == n for n, (a, b) in enumerate(objects)) == len(objects)
+del objects
+print(faults, large, most - held())
+"""
+
+
+def objects(how: str) -> tuple[int, int, int]:
+    """Page faults that many objects take, mappings advised to have large pages, and bytes given back."""
+    run = subprocess.run([sys.executable, "-c", OBJECTS, how], capture_output=True, text=True, check=True)
+    faults, large, back = map(int, run.stdout.split())
+    return faults, large, back
+
+
+has_large_pages = pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists()
+    or _compiled.native_state(_compiled.PACKAGE, _compiled.ARENAS) != _compiled.COMPILED,
+    reason="the kernel has no large pages, or the package was installed without a C compiler",
+)
+
+
+@has_large_pages
+def test_objects_are_in_large_pages_and_their_memory_goes_back() -> None:
+    small, none, _ = objects("small")
+    faults, large, back = objects("large")
+    assert none == 0
+    assert large >= 1
+    assert back > 8 << 20
+    if "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        assert faults < small // 2
+
+
+@has_large_pages
+def test_objects_have_memory_where_no_stretch_of_addresses_is_left() -> None:
+    assert objects("narrow")[1] == 0

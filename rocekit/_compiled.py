@@ -29,6 +29,7 @@ MODULES: Final = (
     "packets.dissect",
     "packets.merging.group_numbers",
     "packets.printing.line_loop",
+    "report.json_text",
     "flows.sums",
     "flows.silences",
     "track.rest.numbers",

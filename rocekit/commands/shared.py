@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -39,8 +37,6 @@ _COLOURS: dict[str, dict[str, Any]] = {
     "dim": {"dim": True},
     "title": {"bold": True},
 }
-_PIECES = 1 << 14
-"""Pieces of a JSON document that are written at once."""
 _SLOW_BYTES = 2_000_000
 """Smaller files are read in no time without compiled loops, too."""
 _LARGE_BYTES = 16 << 20
@@ -59,10 +55,9 @@ def coloured(text: str, kind: str) -> str:
 
 def emit(document: Any) -> None:
     """Print one JSON document on standard output; in ASCII on a terminal, which obeys what is not."""
-    pieces = json.JSONEncoder(ensure_ascii=sys.stdout.isatty(), indent=1).iterencode(document)
-    # A piece is a word or a bracket: without a buffer each would be a system call.
-    while text := "".join(islice(pieces, _PIECES)):
-        sys.stdout.write(text)
+    from rocekit.report import json_text
+
+    json_text.indented(document, sys.stdout.write, ascii=sys.stdout.isatty())
     sys.stdout.write("\n")
 
 

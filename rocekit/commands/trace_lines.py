@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from rocekit.commands.shared import coloured
 from rocekit.explanation.alike_steps import SCREEN, summed_up
 from rocekit.explanation.event_steps import Step, event_step, syndrome_words
 from rocekit.live.tracing import Trouble
+from rocekit.report import json_text
 from rocekit.report.counters import counter_lines
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
@@ -139,18 +139,14 @@ class JsonLines:
     """One object a line, each with a ``type``; what changed after it was printed is printed again."""
 
     def __init__(self) -> None:
-        # No record is part of itself, which the encoder need not look for.
-        encoder = json.JSONEncoder(
-            ensure_ascii=sys.stdout.isatty(), separators=(",", ":"), check_circular=False
-        )
-        self._encode = encoder.encode
+        self._ascii = sys.stdout.isatty()
         # Only a hash of what was printed is kept: there may be millions.
         self._transfers: dict[int, int] = {}
         self._messages: dict[int, int] = {}
         self._final: set[int] = set()
 
     def _line(self, kind: str, record: dict[str, Any]) -> str:
-        return self._encode({"type": kind, **record})
+        return json_text.line({"type": kind, **record}, ascii=self._ascii)
 
     def items(self, items: Sequence[Item], *, final: bool = False) -> None:
         """Print the items of a batch; connections and findings wait for the end.

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from rocekit.points.turnarounds import (
     ANSWER,
+    FEWEST,
     GO_BACK,
+    NO_TURNS,
     PROGRAM,
     REACTION,
     RESPONSE,
@@ -89,12 +91,15 @@ class HostPairs:
         self._turns_by_pair = RowsBy(self.turns.pair)
 
     def by_connection(self) -> list[tuple[int, Turns]]:
-        """The index of each connection in the capture, with its turnarounds."""
+        """The index of each connection in the capture, with its turnarounds; too few of them are none."""
         order = np.argsort(self.turns.pair, kind="stable")
         ordered = self.turns.where(order)
         low = np.searchsorted(ordered.pair, self.shown).tolist()
         high = np.searchsorted(ordered.pair, self.shown, side="right").tolist()
-        return [(n, ordered.where(slice(low[i], high[i]))) for i, n in enumerate(self.shown.tolist())]
+        return [
+            (n, ordered.where(slice(first, end)) if end - first >= FEWEST else NO_TURNS)
+            for n, first, end in zip(self.shown.tolist(), low, high, strict=True)
+        ]
 
     def telling(self) -> Ints:
         """Those of ``shown`` whose hosts' place the packets may tell."""

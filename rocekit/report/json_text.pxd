@@ -50,6 +50,6 @@ cdef class _Writer:
 
     @cython.locals(
         overflow=cython.int, number=cython.longlong, rest=cython.ulonglong, above=cython.ulonglong, out=cython.p_uchar,
-        used=Py_ssize_t, digits=Py_ssize_t, i=Py_ssize_t
+        begin=Py_ssize_t
     )
     cdef void _integer(self, object value) except *

@@ -22,7 +22,7 @@ if cython.compiled:
     from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.stdlib import free, realloc
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.libc.string import memcpy, memmove
 
 #: Bytes that are handed on at once.
 _PIECE: Final = 1 << 18
@@ -232,23 +232,24 @@ class _Writer:
         if overflow:
             self._copy(int.__repr__(value).encode())
             return
-        self._room(_LONGEST)
+        self._room(2 * _LONGEST)
         out = self._text + self._at
         rest = cython.cast("unsigned long long", number)
-        used = 0
         if number < 0:
             rest = 0 - rest
             out[0] = _MINUS
-            used = 1
-        digits = 1
-        above = rest // _TEN
-        while above:
-            digits += 1
-            above //= _TEN
-        for i in range(digits):
-            out[used + digits - 1 - i] = _ZERO + rest % _TEN
-            rest //= _TEN
-        self._at += used + digits
+            out += 1
+            self._at += 1
+        begin = _LONGEST  # the digits come from the last one on
+        while True:
+            begin -= 1
+            above = rest // _TEN
+            out[begin] = _ZERO + rest - above * _TEN
+            rest = above
+            if not rest:
+                break
+        memmove(out, out + begin, _LONGEST - begin)
+        self._at += _LONGEST - begin
 
 
 def _key(key: Any) -> str:

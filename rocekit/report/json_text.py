@@ -84,7 +84,7 @@ class _Writer:
     def __init__(self, sink: Callable[[str], object], *, ascii: bool, indent: bool) -> None:
         self._sink = sink
         self._ascii, self._indent = ascii, indent
-        self._size = self._at = 0
+        self._text, self._size, self._at = cython.NULL, 0, 0
         self._room(_LONGEST)
 
     def __dealloc__(self) -> None:

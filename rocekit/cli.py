@@ -35,6 +35,10 @@ def main() -> None:
 
         early.start_early(sys.argv[2:])
         program = _begun if early.started() else program
+    else:
+        from rocekit.machine.large_pages import objects_in_large_pages
+
+        objects_in_large_pages()
     import atexit
     import gc
     import io

@@ -22,7 +22,7 @@ load_numpy()  # before anything else does
 from rocekit.analysis import Analysis, analyze, find_journals  # noqa: E402
 from rocekit.errors import CaptureError, JournalError  # noqa: E402
 from rocekit.findings.own_rules import rules_of_file  # noqa: E402
-from rocekit.machine.memory import keep_freed_memory, objects_in_large_pages  # noqa: E402
+from rocekit.machine.memory import keep_freed_memory  # noqa: E402
 
 if TYPE_CHECKING:
     from rocekit.feeding import Progress, Watch
@@ -39,7 +39,7 @@ _COLOURS: dict[str, dict[str, Any]] = {
 }
 _SLOW_BYTES = 2_000_000
 """Smaller files are read in no time without compiled loops, too."""
-_LARGE_BYTES = 16 << 20
+_LARGE_BYTES = 1 << 20
 """From these bytes of captures on, memory that is freed is kept."""
 _RESERVED_BYTES = 256 << 20
 _ANSWER_S = 0.5
@@ -84,7 +84,6 @@ def load(
         whole: what is made of a part of the captures would be wrong: Ctrl-C ends the command.
     """
     say_if_slow(files)
-    objects_in_large_pages()
     if _bytes_of(files) >= _LARGE_BYTES or Path("-") in files:
         keep_freed_memory(_RESERVED_BYTES)
     stopping = nullcontext() if whole else _stopping()

@@ -1,4 +1,4 @@
-"""Less work for the kernel with a process's memory: kept when it is freed, and taken in large pages.
+"""Has the C library keep the memory that a process frees, and not give it back to ask for it again.
 
 An analysis makes and frees the same arrays for each stretch of a capture. glibc returns them to the kernel,
 which clears every page anew: a tenth of the time of a million packets (``benchmarks/README.md``).
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 from typing import Any, Final
-
-from rocekit import _compiled
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
@@ -24,22 +22,6 @@ _GROW_BY: Final = 1 << 20
 _LARGE: Final = 1 << 20
 _MADV_HUGEPAGE: Final = 14
 _HUGE_PAGE: Final = 2 << 20  # x86-64; elsewhere a multiple of a page, which does as well
-
-
-def objects_in_large_pages() -> bool:
-    """Have Python's objects in large pages from now on, in a process of one's own; whether they will be.
-
-    A capture of many connections makes objects of hundreds of megabytes, and the kernel takes 2 µs for each
-    page of 4 KiB that is touched first.
-    """
-    if _compiled.native_state(_compiled.PACKAGE, _compiled.ARENAS) != _compiled.COMPILED:
-        return False
-    try:
-        from rocekit.machine import _arenas  # type: ignore[attr-defined,unused-ignore]
-    except ImportError:
-        return False
-    _arenas.use()
-    return True
 
 
 def give_back_freed_memory() -> bool:

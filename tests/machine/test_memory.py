@@ -65,7 +65,7 @@ def test_a_fleets_worker_keeps_memory_although_dask_has_it_give_all_back() -> No
 
 OBJECTS = """
 import resource, sys
-from rocekit.machine.memory import objects_in_large_pages
+from rocekit.machine.large_pages import objects_in_large_pages
 
 def maps():
     return open("/proc/self/smaps").read().split("VmFlags:")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.findings.cause_words import repeat_cause
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED, Listed
+from rocekit.findings.stories.story import affected, costs_of
 from rocekit.track.short_timers import short_timer_ns
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -26,25 +27,25 @@ _LATEST: Final = 4.4
 
 def costs(stories: Sequence[Story]) -> dict[str, Any]:
     """Count, repeats, delay and worst case of several stories of one rule and direction."""
-    worst = max(stories, key=lambda s: s.added_ns)
+    total = costs_of(stories)
+    worst, transfers = total.worst, affected(stories)
     found: dict[str, Any] = {
         "count": len(stories),
         "psns": [wire_psn(s.psn) for s in stories[:MAX_LISTED]],
-        "repeated_packets": sum(s.repeated_packets for s in stories),
-        "repeated_bytes": sum(s.repeated_bytes for s in stories),
-        "times_gone_back": sum(len(s.repeats) for s in stories),
-        "added_ns": sum(s.cost_ns for s in stories),
+        "repeated_packets": total.packets,
+        "repeated_bytes": total.bytes,
+        "times_gone_back": total.times,
+        "added_ns": total.added_ns,
         "worst": {
             "psn": wire_psn(worst.psn),
             "added_ns": worst.added_ns,
             "frames": worst.frames[:MAX_LISTED],
         },
-        "transfers": [t.id for t in affected_transfers(stories)[:MAX_LISTED]],
+        "transfers": [t.id for t in transfers[:MAX_LISTED]],
         "cases": Listed(_case, stories[:MAX_LISTED]),
     }
-    statuses = sorted(
-        {s for t in affected_transfers(stories) if (s := status_of(t)) not in (None, "SUCCESS")}
-    )
+    done = [t for t in transfers if t.particulars is not None]
+    statuses = sorted({s for t in done if (s := status_of(t)) not in (None, "SUCCESS")})
     if statuses:
         found["wc_statuses"] = statuses
     return found
@@ -91,15 +92,9 @@ def _cause(story: Story, run: GoBack) -> str:
     return repeat_cause(opener, story.connection, story.side, transfer)
 
 
-def affected_transfers(stories: Sequence[Story]) -> list[Transfer]:
-    """The transfers that the stories affected, once each."""
-    return list(dict.fromkeys(t for s in stories for t in s.transfers))
-
-
 def main_transfer(stories: Sequence[Story]) -> Transfer | None:
     """The transfer of the worst case."""
-    worst = max(stories, key=lambda s: s.added_ns)
-    return worst.transfer
+    return costs_of(stories).worst.transfer
 
 
 def all_frames(stories: Sequence[Story]) -> Iterator[int]:
@@ -109,11 +104,10 @@ def all_frames(stories: Sequence[Story]) -> Iterator[int]:
 
 def cost_words(stories: Sequence[Story]) -> str:
     """The cost in words: ``56 packets sent again, 118 µs of delay``."""
-    packets = sum(s.repeated_packets for s in stories)
-    added = sum(s.cost_ns for s in stories)
-    words = [f"{plural(packets, 'packet')} sent again"] if packets else []
-    if added:
-        words.append(f"{duration(added)} of delay")
+    total = costs_of(stories)
+    words = [f"{plural(total.packets, 'packet')} sent again"] if total.packets else []
+    if total.added_ns:
+        words.append(f"{duration(total.added_ns)} of delay")
     return ", ".join(words) or "nothing was sent again in this capture"
 
 

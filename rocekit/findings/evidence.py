@@ -236,6 +236,11 @@ class Evidence:
         return self.met.fatal
 
     @cached_property
+    def stray_naks(self) -> list[tuple[Connection, Event]]:
+        """The NAKs that no transfer holds."""
+        return [(c, event) for c in self.connections for event in c.stray_events if event.kind == "nak"]
+
+    @cached_property
     def fatal_naks_of(self) -> Mapping[tuple[int, int], list[tuple[Transfer, Event]]]:
         """The same by (connection id, requester's side)."""
         found: dict[tuple[int, int], list[tuple[Transfer, Event]]] = defaultdict(list)

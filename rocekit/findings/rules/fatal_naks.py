@@ -32,11 +32,10 @@ def _naks(
         if is_nak(event, code):
             connection, side = transfer.connection, transfer.side
             found.setdefault((connection.id, side), (connection, side, []))[2].append((event, transfer))
-    for connection in evidence.connections:
-        for event in connection.stray_events:
-            if is_nak(event, code):
-                key = (connection.id, event.side)
-                found.setdefault(key, (connection, event.side, []))[2].append((event, None))
+    for connection, event in evidence.stray_naks:
+        if is_nak(event, code):
+            key = (connection.id, event.side)
+            found.setdefault(key, (connection, event.side, []))[2].append((event, None))
     yield from found.values()
 
 

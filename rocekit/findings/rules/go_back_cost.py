@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocekit.findings.costs import affected_transfers
 from rocekit.findings.finding import INFO, Finding, Rule
 from rocekit.findings.stories import ACK_LOSS, ICRC_BAD, IMPLIED_NAK, LOSS, TAIL_LOSS
 from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.story import affected
 from rocekit.track.passes import SELECTIVE
 from rocekit.wire.words import plural
 
@@ -44,7 +44,7 @@ class Efficiency(NamedTuple):
         lost = sum(copy.packets for story in stories for copy in lost_copies(story))
         responses = [
             event.count
-            for transfer in affected_transfers([s for s in stories if s.rule == IMPLIED_NAK])
+            for transfer in affected([s for s in stories if s.rule == IMPLIED_NAK])
             for event in transfer.events
             if event.kind == "response_repeat"
         ]

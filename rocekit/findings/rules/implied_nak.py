@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories.doubts import probably
 from rocekit.findings.stories.places import lost, places, probably_words, sides
+from rocekit.findings.stories.story import affected
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        operations = sorted({t.operation for t in affected_transfers(stories)})
-        again = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_repeat"]
-        holes = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_hole"]
+        operations = sorted({t.operation for t in affected(stories)})
+        again = [e for t in affected(stories) for e in t.events if e.kind == "response_repeat"]
+        holes = [e for t in affected(stories) for e in t.events if e.kind == "response_hole"]
         either = sum(s.or_overtaken for s in stories)
         guessed = sum(not (s.certain or s.or_overtaken) for s in stories)
         if len(stories) == 1:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.stories.story import affected, late_of
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
 from rocekit.wire.psn import wire_psn
@@ -33,7 +34,8 @@ def _of_way(stories: list[Story], troubled: bool) -> Finding:
     connection, side, of_response = stories[0].connection, stories[0].side, stories[0].of_response
     costly = [s for s in stories if s.naks or s.repeats]
     guessed = sum(not s.certain for s in stories)
-    overtaken, counted_by = _overtaken(stories)
+    late, late_by = late_of(stories)
+    overtaken, counted_by = _overtaken(stories[0], late)
     packet = "READ response" if of_response else "packet"
     if len(stories) == 1 and overtaken <= 1:
         what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
@@ -41,7 +43,6 @@ def _of_way(stories: list[Story], troubled: bool) -> Finding:
         what = f"{plural(overtaken or len(stories) - guessed, packet)} arrived out of order"
     else:
         what = f"{'READ responses' if of_response else 'Packets'} probably arrived out of order"
-    late_by = max(_late_by(s) for s in stories)
     delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
     probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
     found = costs(stories)
@@ -97,18 +98,17 @@ def _free(connection: Connection, taken: bool, cost: str, troubled: bool) -> tup
 
 def _all_acknowledged(stories: list[Story]) -> bool:
     """Whether the messages in which packets were out of order all have their ACK."""
-    transfers = affected_transfers(stories)
+    transfers = affected(stories)
     return bool(transfers) and all(t.status == ACKED for t in transfers)
 
 
-def _overtaken(stories: list[Story]) -> tuple[int, str | None]:
+def _overtaken(story: Story, late: int) -> tuple[int, str | None]:
     """How many packets the capture has out of order, and by what that is known.
 
-    The IPv4 identifications count every transmission; without them, a packet that fills a gap is known.
+    The IPv4 identifications count every transmission; without them, a packet that fills a gap is known, and
+    there are ``late`` ones.
     """
-    by_id = 0 if stories[0].of_response else stories[0].connection.overtaken[stories[0].side]
-    late = sum(e.count for s in stories for e in s.late)
-    late += sum(g.packets for s in stories for g in s.go_backs if g.cause == "late")
+    by_id = 0 if story.of_response else story.connection.overtaken[story.side]
     if by_id >= late > 0 or (by_id and not late):
         return by_id, "identification"
     return late, "sequence" if late else None
@@ -147,14 +147,6 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
             },
             severity=WARNING if arrived < len(messages) else INFO,
         )
-
-
-def _late_by(story: Story) -> int:
-    """How long after the packet behind it the late one came; 0 if it is not in the capture."""
-    if story.hole is None:
-        return 0
-    came = [e.time_ns for e in story.late] + [g.time_ns for g in story.go_backs if g.cause == "late"]
-    return max((t - story.hole.time_ns for t in came), default=0)
 
 
 _TAKEN: Final = (

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
-from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
+from rocekit.findings.stories.story import affected
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -87,7 +88,7 @@ def _odd(found: Mapping[str, Any]) -> str:
 def _failed(evidence: Evidence, stories: Sequence[Story]) -> tuple[Story | None, bool]:
     """The story in which the requester gave up (None if it did not), and whether that is proven."""
     for story in stories:
-        if any(status_of(t) == _EXCEEDED for t in affected_transfers([story])):
+        if any(status_of(t) == _EXCEEDED for t in affected([story])):
             return story, True
         limit = story.connection.negotiated[story.side].rnr_retry_count
         if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
+from rocekit.findings.costs import against_timeout, all_frames, costs, timer_words
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.stories.places import lost, places
+from rocekit.findings.stories.story import affected
 from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.track.transfers import ACKED, NAK_PREFIX
 from rocekit.wire.psn import wire_psn
@@ -113,7 +114,7 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
             "intervals_ns": intervals[:16],
             "trying_for_ns": span,
             "gave_up": failed_by_wc or (story.gave_up and not silence.ends),
-            "unanswered_transfers": sum(t.status != ACKED for t in affected_transfers(stories)),
+            "unanswered_transfers": sum(t.status != ACKED for t in affected(stories)),
         }
         | silence.to_dict()
     )

@@ -71,8 +71,8 @@ def _join_with_end(stories: list[Story]) -> list[Story]:
             and before.rule in (LOSS, TAIL_LOSS)
             and before.psn == story.psn
         ):
-            story.naks[:0] = before.naks
-            story.go_backs[:0] = before.go_backs
+            story.naks = [*before.naks, *story.naks]
+            story.go_backs = [*before.go_backs, *story.go_backs]
             story.hole = before.hole or story.hole
             story.add_transfers(before.transfers)
             kept.remove(before)

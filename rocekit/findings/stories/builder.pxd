@@ -7,11 +7,22 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.transfers cimport Transfer
 
+cdef Py_ssize_t _RECENT
+cdef Py_ssize_t _RECENT_HOLES
+
 
 @cython.locals(
     found=dict, key=tuple, marks=list, transfer=Transfer, event=Event, connection=Connection
 )
 cpdef dict marks_of(object evidence)
+
+
+@cython.locals(event=Event, time_ns=int64_t, frame=int64_t)
+cpdef bint _are_in_order(list marks)
+
+
+@cython.locals(event=Event)
+cpdef tuple _when(tuple mark)
 
 
 cpdef bint _is_next_after_hole(Story story, int64_t psn)
@@ -49,22 +60,22 @@ cdef class StoryBuilder:
 
     cpdef Story _last(self)
 
-    @cython.locals(story=Story, at=Py_ssize_t)
+    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef _add_late(self, Event event, Transfer transfer)
 
     @cython.locals(story=Story, late=Story, same=bint)
     cpdef _add_nak(self, Event event, Transfer transfer)
 
-    @cython.locals(story=Story, copy=Story, at=Py_ssize_t)
+    @cython.locals(story=Story, copy=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef _add_repeat(self, GoBack run)
 
-    @cython.locals(story=Story, at=Py_ssize_t)
+    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef Story _resume_nak(self, GoBack run)
 
-    @cython.locals(story=Story, at=Py_ssize_t, asked=Event, earlier=GoBack, resumed=bint, waits=bint)
+    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t, asked=Event, earlier=GoBack, resumed=bint, waits=bint)
     cpdef Story _resume_rnr_wait(self, GoBack run)
 
-    cpdef object _recent(self)
+    cpdef Py_ssize_t _first_recent(self)
 
     @cython.locals(story=Story)
     cpdef Story _made_last(self, Py_ssize_t at)
@@ -75,7 +86,7 @@ cdef class StoryBuilder:
     @cython.locals(last=GoBack)
     cpdef bint _belongs(self, Story story, GoBack run)
 
-    @cython.locals(story=Story, at=Py_ssize_t, run=GoBack)
+    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t, run=GoBack)
     cpdef Story _was_only_late(self, int64_t psn)
 
     @cython.locals(hole=Event)

@@ -28,8 +28,8 @@ _RECENT_HOLES: Final = 256
 #: How many of the latest stories are searched for the one that an event belongs to.
 _RECENT: Final = 64
 
-#: An event with its time, frame and number, which put it in order, and the transfer that it lies on.
-_Mark = tuple[int, int, int, "Event", "Transfer | None"]
+#: An event, and the transfer that it lies on.
+_Mark = tuple["Event", "Transfer | None"]
 
 
 def marks_of(evidence: Evidence) -> dict[tuple[int, int], list[_Mark]]:
@@ -42,14 +42,30 @@ def marks_of(evidence: Evidence) -> dict[tuple[int, int], list[_Mark]]:
             if marks is None:
                 marks = found[key] = []
             for event in transfer.events:
-                marks.append((event.time_ns, event.frame, len(marks), event, transfer))
+                marks.append((event, transfer))
     for connection in evidence.connections:
         for event in connection.stray_events:
             marks = found.setdefault((connection.id, event.side), [])
-            marks.append((event.time_ns, event.frame, len(marks), event, None))
+            marks.append((event, None))
     for marks in found.values():
-        marks.sort()
+        if not _are_in_order(marks):
+            marks.sort(key=_when)
     return found
+
+
+def _are_in_order(marks: list[_Mark]) -> bool:
+    """Whether events are in order of time already, as those of one transfer are, and those of a flood."""
+    time_ns = frame = -1
+    for event, _ in marks:
+        if event.time_ns < time_ns or (event.time_ns == time_ns and event.frame < frame):
+            return False
+        time_ns, frame = event.time_ns, event.frame
+    return True
+
+
+def _when(mark: _Mark) -> tuple[int, int]:
+    event, _ = mark
+    return event.time_ns, event.frame
 
 
 def _is_next_after_hole(story: Story, psn: int) -> bool:
@@ -90,7 +106,7 @@ class StoryBuilder:
 
     def _runs(self) -> dict[int, GoBack]:
         runs: dict[int, GoBack] = {}
-        for _, _, _, event, transfer in self.marks:
+        for event, transfer in self.marks:
             if event.kind != "repeat":
                 continue
             run = runs.get(event.run)
@@ -100,9 +116,13 @@ class StoryBuilder:
         return runs
 
     def build(self) -> list[Story]:
-        for _, _, _, event, transfer in self.marks:
+        for event, transfer in self.marks:
             kind = event.kind
-            if kind == "hole":
+            if kind == "repeat":
+                run = self.going_back.pop(event.run, None)
+                if run is not None:
+                    self._add_repeat(run)
+            elif kind == "hole":
                 self.holes.append(event)
             elif kind == "late":
                 self._add_late(event, transfer)
@@ -112,10 +132,6 @@ class StoryBuilder:
                 self._add_late_response(event, transfer)
             elif kind == "rnr_nak" or (kind == "nak" and is_sequence_nak(event)):
                 self._add_nak(event, transfer)
-            elif kind == "repeat":
-                run = self.going_back.pop(event.run, None)
-                if run is not None:
-                    self._add_repeat(run)
         self._find_passed()
         return self.stories + self.late_responses
 
@@ -149,14 +165,16 @@ class StoryBuilder:
         return self.stories[-1] if self.stories else None
 
     def _add_late(self, event: Event, transfer: Transfer | None) -> None:
-        for at in self._recent():
+        at, end = len(self.stories), self._first_recent()
+        while at > end:
+            at -= 1
             story = self.stories[at]
             if story.psn == event.psn and (story.naks or story.go_backs):
-                story.late.append(event)  # the missing packet, perhaps sent again already
+                story.add_late(event)  # the missing packet, perhaps sent again already
                 return
         story = self._new(event.psn)
-        story.late.append(event)
-        story.add_transfers([transfer])
+        story.add_late(event)
+        story.add_transfer(transfer)
 
     def _add_late_response(self, event: Event, transfer: Transfer | None) -> None:
         """Responses that were overtaken: a story for themselves, because most draw no go-back."""
@@ -164,7 +182,7 @@ class StoryBuilder:
         hole = next((h for h in reversed(holes) if h.psn <= event.psn <= h.last_psn), None)
         story = Story(self.connection, self.side, event.psn, REORDERING)
         story.hole, story.late, story.of_response = hole, [event], True
-        story.add_transfers([transfer])
+        story.add_transfer(transfer)
         self.late_responses.append(story)
 
     def _add_nak(self, event: Event, transfer: Transfer | None) -> None:
@@ -173,43 +191,45 @@ class StoryBuilder:
         if event.kind == "rnr_nak":
             if story is None or not same or (story.naks and not story.rnrs):
                 story = self._new(event.psn)
-            story.rnrs.append(event)
+            story.add_rnr(event)
         elif (
             story is not None and story.late and not story.go_backs and _is_next_after_hole(story, event.psn)
         ):
-            story.naks.append(event)  # the packet that came too early was dropped, and is missing next
+            story.add_nak(event)  # the packet that came too early was dropped, and is missing next
         else:
             late = self._was_only_late(event.psn)
             if late is not None:
                 story = late
-                story.go_backs[0].cause = "late"
+                story.go_backs[0].be_late()
                 story.certain = False  # or what the go-back sent behind it was lost again
             else:
                 late_before = story is not None and story.psn == event.psn and story.late and not story.naks
                 if story is None or not (same or late_before):
                     story = self._new(event.psn)
-            story.naks.append(event)
-        story.add_transfers([transfer])
+            story.add_nak(event)
+        story.add_transfer(transfer)
 
     def _add_repeat(self, run: GoBack) -> None:
         story = self._last()
         if story is not None and _is_copy_in_wait(story, run, self.stories):
             copy = Story(self.connection, self.side, run.first_psn, DUPLICATE)
-            copy.go_backs.append(run)
+            copy.add_go_back(run)
             copy.add_transfers(run.transfers)
             self.stories.insert(-1, copy)  # the requester still waits: its story stays the last one
             return
         story = self._resume_nak(run) or story
         if story is None or not self._belongs(story, run):
             story = self._resume_rnr_wait(run) or self._new(run.first_psn)
-        story.go_backs.append(run)
+        story.add_go_back(run)
         story.add_transfers(run.transfers)
 
     def _resume_nak(self, run: GoBack) -> Story | None:
         """The story whose NAK a run obeys, made the last story again; only late packets came in between."""
         if run.cause != "nak":
             return None
-        for at in self._recent():
+        at, end = len(self.stories), self._first_recent()
+        while at > end:
+            at -= 1
             story = self.stories[at]
             # Packets of the go-back itself may be out of order, so that another PSN comes first.
             if story.naks and story.psn <= run.last_psn and not story.runs():
@@ -222,7 +242,9 @@ class StoryBuilder:
         """The story whose RNR wait a run ends, made the last story again; another one came in between."""
         if run.cause != "rnr":
             return None
-        for at in self._recent():
+        at, end = len(self.stories), self._first_recent()
+        while at > end:
+            at -= 1
             story = self.stories[at]
             waits = story.rnrs and story.psn == run.first_psn and not self._is_acked(story, run.time_ns)
             if not waits:
@@ -234,10 +256,9 @@ class StoryBuilder:
                 return self._made_last(at)
         return None
 
-    def _recent(self) -> range:
-        """The places of the latest stories, the last one first."""
-        last = len(self.stories) - 1
-        return range(last, max(-1, last - _RECENT), -1)
+    def _first_recent(self) -> int:
+        """The place of the first of the latest stories."""
+        return max(0, len(self.stories) - _RECENT)
 
     def _made_last(self, at: int) -> Story:
         story = self.stories[at]
@@ -272,7 +293,7 @@ class StoryBuilder:
             and run.first_psn == story.psn
             and self._only_fills_hole(story, last)
         ):
-            last.cause = "late"
+            last.be_late()
             return True
         if run.after_ack or self._is_acked(story, run.time_ns):
             return False
@@ -286,7 +307,9 @@ class StoryBuilder:
         """
         if self.connection.recoveries[self.side] == SELECTIVE:
             return None
-        for at in self._recent():
+        at, end = len(self.stories), self._first_recent()
+        while at > end:
+            at -= 1
             story = self.stories[at]
             if story.naks and len(story.go_backs) == 1 and _is_next_after_hole(story, psn):
                 run = story.go_backs[0]  # an identification may prove that it was sent again

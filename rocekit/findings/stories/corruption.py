@@ -58,7 +58,7 @@ def _take(story: Story, packets: list[BadPacket], taken: set[int]) -> None:
     if not fresh:
         return
     taken.update(b.frame for b in fresh)
-    story.bad_frames += [b.frame for b in fresh]
+    story.bad_frames = [*story.bad_frames, *(b.frame for b in fresh)]
     if story.rule != RETRY_EXCEEDED:
         story.rule = ICRC_BAD
 

@@ -46,12 +46,12 @@ _DOUBTED: Final = frozenset({NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 
 def doubt_without_naks(stories: Sequence[Story]) -> None:
     """Where NAKs are not in the capture, what follows from silence is only probable."""
-    lacking = {
-        (story.connection.id, story.side)
-        for story in stories
-        if any(run.cause == NAK_MISSED for run in story.go_backs)
-    }
+    lacking = set()
     for story in stories:
+        for run in story.go_backs:
+            if run.cause == NAK_MISSED:
+                lacking.add((story.connection.id, story.side))
+    for story in stories if lacking else ():
         if story.rule in _DOUBTED and (story.connection.id, story.side) in lacking:
             story.certain = story.certain and any(run.opener.first_sight for run in story.repeats)
             story.naks_lacking = not story.certain

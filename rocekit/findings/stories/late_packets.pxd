@@ -38,3 +38,23 @@ cpdef bint _came_twice(object evidence, Story story)
 
 @cython.locals(run=GoBack, opener=Event, transfer=Transfer)
 cpdef bint _is_late_packet(object evidence, Story story)
+
+
+@cython.locals(story=Story, count=int64_t)
+cpdef find_reordering(list stories)
+
+
+@cython.locals(story=Story)
+cpdef _doubt_responses(list stories, object late)
+
+
+@cython.locals(story=Story, repeats=list, run=GoBack)
+cpdef set _takes_disorder(list stories)
+
+
+@cython.locals(transfer=Transfer)
+cpdef bint _is_acked(Story story)
+
+
+@cython.locals(came_ns=int64_t, psn=int64_t, until_ns=int64_t)
+cpdef bint _waits(Story story, list waits_for)

@@ -62,8 +62,8 @@ def join_late_packets(evidence: Evidence, stories: list[Story]) -> list[Story]:
             continue
         loss.rule = REORDERING
         for run in story.go_backs:
-            run.cause = "late"
-        loss.go_backs += story.go_backs
+            run.be_late()
+        loss.go_backs = [*loss.go_backs, *story.go_backs]
     return kept
 
 
@@ -77,26 +77,29 @@ def find_reordering(stories: list[Story]) -> None:
         return
     takes = _takes_disorder(stories)
     late: dict[_Way, int] = defaultdict(int)
-    lost: dict[_Way, int] = defaultdict(int)
+    lost: dict[_Way, int] = {}
     for story in stories:
         if story.rule == REORDERING and (_is_late(story) or was_overtaken(story)):
             late[_way(story)] += 1
     _doubt_responses(stories, late)
-    proven = [_is_proven(story) for story in stories]
-    for story, is_proven in zip(stories, proven, strict=True):
-        lost[_way(story)] += is_proven
-    for story, is_proven in zip(stories, proven, strict=True):
-        way = _way(story)
-        unproven = story.rule in _LOSSES and not is_proven
-        unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
+    for story in stories:
+        if _is_proven(story):
+            way = _way(story)
+            lost[way] = lost.get(way, 0) + 1
+    for story in stories:
+        unproven = (story.rule == ACK_LOSS and not story.certain) or (
+            story.rule in _LOSSES and not _is_proven(story)
+        )
         if not unproven or story.places is not None:
             continue
         if story.naks and _direction(story) in takes:
             story.certain, story.or_overtaken = False, True
             continue
-        if late[way] >= max(_MANY, lost[way]):
+        way = _way(story)
+        count = late.get(way, 0)
+        if count >= max(_MANY, lost.get(way, 0)):
             story.rule, story.certain = REORDERING, False
-        elif late[way] and story.naks:
+        elif count and story.naks:
             story.certain = False
 
 
@@ -118,13 +121,14 @@ def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:
     ordered: dict[_Direction, list[Story]] = defaultdict(list)
     free: dict[_Direction, int] = defaultdict(int)
     for story in stories:
-        key = story.connection.id, story.side, True
-        if story.rule == IMPLIED_NAK and story.places is None and story.repeats[0].cause == "implied_nak":
-            open_[key].append(story)
-        elif story.of_response and story.repeats:
-            ordered[key].append(story)
+        if story.rule == IMPLIED_NAK and story.places is None and story.runs()[0].cause == "implied_nak":
+            open_[story.connection.id, story.side, True].append(story)
         elif story.of_response:
-            free[key] += 1
+            key = story.connection.id, story.side, True
+            if story.runs():
+                ordered[key].append(story)
+            else:
+                free[key] += 1
     for key, each in ordered.items():
         if free[key] >= max(_MANY, _FEW * (len(each) + len(open_[key]))):
             for story in each:  # overtaken here, and then lost behind the capture point
@@ -153,17 +157,36 @@ def _takes_disorder(stories: list[Story]) -> set[_Direction]:
     refused: dict[_Direction, int] = defaultdict(int)
     waits_for: dict[_Direction, list[tuple[int, int]]] = defaultdict(list)
     for story in reversed(stories):
-        key = _direction(story)
         if story.naks:
+            key = _direction(story)
             repeats = story.runs()
             until_ns = repeats[0].time_ns if repeats else _NEVER_NS
             waits_for[key].append((story.psn, until_ns))
             refused[key] += 1
-        elif story.rule == REORDERING and story.late and not story.repeats:
-            acked = all(t.status == ACKED for t in story.transfers)
-            waits = any(psn < story.psn and story.time_ns < ns for psn, ns in waits_for[key][-_RECENT_WAITS:])
-            taken[key] += acked and not waits
+        elif story.rule == REORDERING and story.late and not story.runs() and _is_acked(story):
+            key = _direction(story)
+            if not _waits(story, waits_for.get(key)):
+                taken[key] += 1
     return {key for key, count in taken.items() if count >= max(_MANY, _FEW * refused[key])}
+
+
+def _is_acked(story: Story) -> bool:
+    """Whether all its messages are acknowledged."""
+    for transfer in story.transfers:  # noqa: SIM110 - asked for each late packet: a generator takes longer
+        if transfer.status != ACKED:
+            return False
+    return True
+
+
+def _waits(story: Story, waits_for: list[tuple[int, int]] | None) -> bool:
+    """Whether the responder waited for an earlier packet when the story's came: until when, by PSN."""
+    if waits_for is None:
+        return False
+    came_ns = story.first_ns()
+    for psn, until_ns in waits_for[-_RECENT_WAITS:]:  # noqa: SIM110 - as above
+        if psn < story.psn and came_ns < until_ns:
+            return True
+    return False
 
 
 def _direction(story: Story) -> _Direction:
@@ -230,7 +253,7 @@ def _came_twice(evidence: Evidence, story: Story) -> bool:
     if later:
         for run in story.go_backs:
             if run is not seen and _is_single(evidence, story, run):
-                run.cause = "late"
+                run.be_late()
         return True
     for transfer in story.transfers:  # asked for each loss: a generator takes longer
         for event in transfer.events:

@@ -24,7 +24,9 @@ cdef class GoBack:
     cdef public int64_t bytes
     cdef public int64_t first_sight
     cdef public int64_t resent
+    cdef public bint is_late
 
+    cpdef be_late(self)
     cpdef add(self, Event event, Transfer transfer)
 
 
@@ -79,8 +81,31 @@ cdef class Story:
     @cython.locals(start=int64_t, repeats=list, first=GoBack, last=GoBack)
     cpdef tuple stalled(self)
 
+    cpdef add_nak(self, Event event)
+    cpdef add_rnr(self, Event event)
+    cpdef add_late(self, Event event)
+    cpdef add_go_back(self, GoBack run)
+    cpdef add_transfer(self, Transfer transfer)
+
     @cython.locals(transfer=Transfer)
     cpdef add_transfers(self, object transfers)
 
     @cython.locals(transfer=Transfer)
     cpdef Transfer held_by(self)
+
+
+@cython.locals(
+    story=Story, worst=Story, run=GoBack, packets=int64_t, size=int64_t, times=int64_t, added_ns=int64_t
+)
+cpdef object costs_of(object stories)
+
+
+@cython.locals(found=dict, story=Story, transfer=Transfer)
+cpdef list affected(object stories)
+
+
+@cython.locals(
+    story=Story, run=GoBack, event=Event, count=int64_t, most_ns=int64_t, first=bint, came=bint,
+    came_ns=int64_t, late_ns=int64_t
+)
+cpdef tuple late_of(object stories)

@@ -6,10 +6,10 @@ too call the methods; the properties give the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rocekit.findings.stories.loss_place import LossPlace, LostCopy
     from rocekit.track.connections import Connection
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _NEVER_NS: Final = 1 << 62
+#: What most stories have none of: one empty list for all, because a flood has many stories.
+_NONE: Final[list[Any]] = []
 
 
 class GoBack:
@@ -25,6 +27,7 @@ class GoBack:
     Attributes:
         opener: its first event, which says why; time_ns, frame, first_psn: where it starts.
         last_psn: the highest PSN of it.
+        is_late: whether it is no go-back, but packets that the network delayed; its cause is ``late`` then.
         packets, bytes: how much was sent again; first_sight: packets that the capture had not shown before;
         resent: those that are no copies, by their IPv4 identifications.
     """
@@ -37,6 +40,11 @@ class GoBack:
         self.time_ns, self.frame = opener.time_ns, opener.frame
         self.first_psn, self.last_psn = opener.psn, opener.last_psn
         self.packets = self.bytes = self.first_sight = self.resent = 0
+        self.is_late = False
+
+    def be_late(self) -> None:
+        """It is no go-back: the network delayed its packets."""
+        self.cause, self.is_late = "late", True
 
     def add(self, event: Event, transfer: Transfer | None) -> None:
         """One more of its events, the opener first, and the transfer that it lies on."""
@@ -93,17 +101,17 @@ class Story:
         self.connection = connection
         self.side = side
         self.psn = psn
-        self.naks: list[Event] = []
-        self.rnrs: list[Event] = []
-        self.go_backs: list[GoBack] = []
+        self.naks: list[Event] = _NONE
+        self.rnrs: list[Event] = _NONE
+        self.go_backs: list[GoBack] = _NONE
         self.hole: Event | None = None
-        self.late: list[Event] = []
-        self.transfers: list[Transfer] = []
+        self.late: list[Event] = _NONE
+        self.transfers: list[Transfer] = _NONE
         self.rule = rule
         self.certain = True
         self.naks_lacking = self.gappy = self.early = self.or_overtaken = False
         self.lost = 1
-        self.bad_frames: list[int] = []
+        self.bad_frames: list[int] = _NONE
         self.gave_up = self.passed = False
         self.unseen: Event | None = None
         self.received: bool | None = None
@@ -165,8 +173,8 @@ class Story:
     def runs(self) -> list[GoBack]:
         """The go-backs without late packets."""
         for run in self.go_backs:
-            if run.cause == "late":
-                return [g for g in self.go_backs if g.cause != "late"]
+            if run.is_late:
+                return [g for g in self.go_backs if not g.is_late]
         return self.go_backs
 
     @property
@@ -177,7 +185,7 @@ class Story:
         """How many packets were sent again."""
         total = 0
         for run in self.go_backs:
-            if run.cause != "late":
+            if not run.is_late:
                 total += run.packets
         return total
 
@@ -189,7 +197,7 @@ class Story:
         """How many bytes were sent again."""
         total = 0
         for run in self.go_backs:
-            if run.cause != "late":
+            if not run.is_late:
                 total += run.bytes
         return total
 
@@ -201,7 +209,7 @@ class Story:
         """How often the PSN was sent, the first time included."""
         sent = 1
         for run in self.go_backs:
-            if run.cause != "late" and run.first_psn <= self.psn <= run.last_psn:
+            if not run.is_late and run.first_psn <= self.psn <= run.last_psn:
                 sent += 1
         return sent
 
@@ -221,10 +229,40 @@ class Story:
             start = min(start, first.time_ns - first.opener.waited_ns)
         return start, max(start, last.time_ns)
 
+    def add_nak(self, event: Event) -> None:
+        if self.naks:
+            self.naks.append(event)
+        else:
+            self.naks = [event]
+
+    def add_rnr(self, event: Event) -> None:
+        if self.rnrs:
+            self.rnrs.append(event)
+        else:
+            self.rnrs = [event]
+
+    def add_late(self, event: Event) -> None:
+        if self.late:
+            self.late.append(event)
+        else:
+            self.late = [event]
+
+    def add_go_back(self, run: GoBack) -> None:
+        if self.go_backs:
+            self.go_backs.append(run)
+        else:
+            self.go_backs = [run]
+
+    def add_transfer(self, transfer: Transfer | None) -> None:
+        if transfer is not None and transfer not in self.transfers:
+            if self.transfers:
+                self.transfers.append(transfer)
+            else:
+                self.transfers = [transfer]
+
     def add_transfers(self, transfers: Iterable[Transfer | None]) -> None:
         for transfer in transfers:
-            if transfer is not None and transfer not in self.transfers:
-                self.transfers.append(transfer)
+            self.add_transfer(transfer)
 
     @property
     def transfer(self) -> Transfer | None:
@@ -236,3 +274,68 @@ class Story:
             if transfer.first_psn <= self.psn <= transfer.last_psn:
                 return transfer
         return self.transfers[0] if self.transfers else None
+
+
+class Costs(NamedTuple):
+    """What several stories cost.
+
+    Attributes:
+        packets, bytes: how much was sent again; times: how often a requester went back; added_ns: the delay.
+        worst: the first of those with the longest delay.
+    """
+
+    packets: int
+    bytes: int
+    times: int
+    added_ns: int
+    worst: Story
+
+
+def costs_of(stories: Sequence[Story]) -> Costs:
+    """What stories cost, in one pass: a flood has many."""
+    packets = size = times = added_ns = 0
+    worst = stories[0]
+    for story in stories:
+        for run in story.go_backs:
+            if not run.is_late:
+                packets += run.packets
+                size += run.bytes
+                times += 1
+        added_ns += story.cost_ns
+        if story.added_ns > worst.added_ns:
+            worst = story
+    return Costs(packets, size, times, added_ns, worst)
+
+
+def affected(stories: Sequence[Story]) -> list[Transfer]:
+    """The transfers that the stories affected, once each."""
+    found: dict[Transfer, None] = {}
+    for story in stories:
+        for transfer in story.transfers:
+            found[transfer] = None
+    return list(found)
+
+
+def late_of(stories: Sequence[Story]) -> tuple[int, int]:
+    """How many packets of the stories came late, and how long at most after the packet behind them.
+
+    The time is 0 where the late ones are not in the capture.
+    """
+    count = most_ns = 0
+    first = True
+    for story in stories:
+        came, came_ns, late_ns = False, 0, 0
+        for event in story.late:
+            count += event.count
+            if not came or event.time_ns > came_ns:
+                came, came_ns = True, event.time_ns
+        for run in story.go_backs:
+            if run.is_late:
+                count += run.packets
+                if not came or run.time_ns > came_ns:
+                    came, came_ns = True, run.time_ns
+        if came and story.hole is not None:
+            late_ns = came_ns - story.hole.time_ns
+        if first or late_ns > most_ns:
+            first, most_ns = False, late_ns
+    return count, most_ns

@@ -1,4 +1,5 @@
 # The types of rows.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 
@@ -31,6 +32,9 @@ cdef class Rows:
     cdef public const int64_t[::1] around_src
     cdef public const int64_t[::1] around_ns
     cdef public list place
+
+    @cython.locals(values=list)
+    cpdef list lesser(self, str name)
 
     cpdef Py_ssize_t place_of(self, Py_ssize_t i)
 

@@ -125,6 +125,10 @@ class Rows:
     def __getattr__(self, name: str) -> list[int]:
         if name.startswith("_"):
             raise AttributeError(name)
+        return self.lesser(name)
+
+    def lesser(self, name: str) -> list[int]:
+        """A column that few packets have; as an attribute it takes longer, once for each packet."""
         values = self._others.get(name)
         if values is None:
             packets = self._packets

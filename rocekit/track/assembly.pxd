@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
-from rocekit.track.events cimport Event
+from rocekit.track.events cimport Event, happened
 from rocekit.track.ledger cimport Ledger
 from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress

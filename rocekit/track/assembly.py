@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.track.events import Event
+from rocekit.track.events import happened
 from rocekit.track.gaps.msn_count import MsnCount
 from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
 from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
@@ -68,7 +68,7 @@ class Assembly:
         """A PSN that was not seen before, with a hole in front of it or behind one."""
         high, time_ns, frame = self.progress.high, r.time_ns[i], r.frame[i]
         if p > high:
-            self.ledger.attribute(Event("hole", time_ns, frame, high, p - 1, p - high, last_frame=frame))
+            self.ledger.attribute(happened("hole", time_ns, frame, high, p - 1, p - high))
         if not self.ahead:
             self.hole_ns = time_ns
         self.put_ahead(r, i, p)
@@ -149,7 +149,7 @@ class Assembly:
                 transfer.packets = span
             elif operation in ATOMICS:
                 transfer.bytes = wire.ATOMIC_BYTES
-                transfer.swap_add, transfer.compare = r.swap_add[i], r.compare[i]
+                transfer.swap_add, transfer.compare = r.lesser("swap_add")[i], r.lesser("compare")[i]
                 transfer.packets = 1
             else:
                 transfer.packets = 1
@@ -170,10 +170,10 @@ class Assembly:
             if r.payload_length[i] > self.connection.largest_payload:
                 self.connection.largest_payload = r.payload_length[i]
             if _IMMEDIATE[opcode]:
-                transfer.with_immediate, transfer.immediate = True, r.immediate[i]
+                transfer.with_immediate, transfer.immediate = True, r.lesser("immediate")[i]
             elif _INVALIDATE[opcode]:
                 transfer.with_invalidate = True
-                transfer.invalidate_rkey = r.invalidate_rkey[i]
+                transfer.invalidate_rkey = r.lesser("invalidate_rkey")[i]
         else:
             self.ledger.building = transfer
             mtu = -1 if self.connection.path_mtu is None else self.connection.path_mtu
@@ -272,16 +272,9 @@ class Assembly:
             ):  # what was drained opened a READ, and the next one waits behind it
                 continue
             first, last = self.progress.expected, to - 1
-            event = Event(
-                "missed",
-                self.progress.acked_ns,
-                self.progress.acked_frame,
-                first,
-                last,
-                to - first,
-                last_frame=self.progress.acked_frame,
-                side=self.ledger.side,
-            )
+            acked = self.progress
+            event = happened("missed", acked.acked_ns, acked.acked_frame, first, last, to - first)
+            event.side = self.ledger.side
             building = self.ledger.building
             if building is not None:
                 if self._past_end(building, to) or (to in self.ahead and STARTS[self.opcode_ahead(to)]):

@@ -74,6 +74,9 @@ cdef class Causes:
     @cython.locals(refusal=Event, wait_ns=int64_t, due_ns=int64_t, off_ns=int64_t, too_soon_ns=int64_t, is_due=bint)
     cpdef list _nearest_refusals(self, int64_t p, bint quick, int64_t busy_ns, int64_t time_ns)
 
+    @cython.locals(due_ns=int64_t)
+    cpdef _goes_back(self, int64_t p, str cause, Event obeyed, int64_t busy_ns, int64_t time_ns, bint learn)
+
     cpdef int64_t _off_ns(self, int64_t told_ns, int64_t busy_ns, int64_t time_ns)
     cpdef int64_t wait_ns(self, Event refusal)
     cpdef int64_t _timeout_ns(self)
@@ -84,5 +87,5 @@ cdef class Causes:
     )
     cpdef int64_t _timer_off_ns(self, int64_t p, int64_t busy_ns, int64_t time_ns)
 
-    @cython.locals(q=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
+    @cython.locals(q=int64_t, least=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
     cpdef int64_t skipped_ns(self, int64_t p, int64_t lately_ns)

@@ -125,9 +125,13 @@ class Causes:
         if p > self.progress.acked:
             return 0
         lately_ns = max(lately_ns, self.recent.back_ns)
-        for q in range(p - 1, p - RING, -1):
+        q, least = p, p - RING + 1
+        while True:
+            q = self.recent.covered_before(q, least)
+            if q < least:
+                break
             # It does not send again what it has just sent again.
-            if q == self.run_psn or self.recent.covered_upto(q) != q:
+            if q == self.run_psn:
                 continue
             answered_ns = self.recent.covered_ns(q)
             if answered_ns <= lately_ns:
@@ -184,12 +188,14 @@ class Causes:
         busy_ns = max(busy_since_ns(r, i), self.recent.last_tx_ns) if code_known else time_ns
         quick = code_known or time_ns - max(self.recent.last_tx_ns, self.recent.last_rx_ns) <= IMPLIED_NS
         if self.progress.cut_psn == p:  # it may be the NAK or RNR NAK
-            self._goes_back(p, NAK_MISSED, None, busy_ns, time_ns, learn=False)
+            self._goes_back(p, NAK_MISSED, None, busy_ns, time_ns, False)
             self.run_cause = NAK_MISSED
             quick = self._is_quick(time_ns - self.recent.last_tx_ns)
             return NAK_MISSED, self.recent.last_tx_ns, None if quick else "timeout", 0
         ignored = self._ignored(p, i, r)
-        nearest = [n for n in self._nearest_refusals(p, quick, busy_ns, time_ns) if n[2] not in ignored]
+        nearest = self._nearest_refusals(p, quick, busy_ns, time_ns)
+        if ignored:
+            nearest = [n for n in nearest if n[2] not in ignored]
         refusal_off_ns, _, obeyed = nearest[0] if nearest else (NEVER_NS, 0, None)
         told = "" if obeyed is None else _REFUSED_AS[obeyed.kind]
         passed_ns = self.skipped_ns(p, busy_ns - self.reaction_ns - BUSY_NS) if quick else 0
@@ -239,7 +245,7 @@ class Causes:
             doubt, doubt_waited_ns = self._held_up(p, time_ns, nearest, obeyed)
         if code_known and self.run_cause == "timeout" and doubt is None and not self.refusals:
             self._note_short_wait(p, time_ns - self.recent.last_tx_ns)
-        self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
+        self._goes_back(p, cause, obeyed, busy_ns, time_ns, doubt is None)
         if not code_known:
             self.refusals = ()
         elif doubt == "timeout":  # the timer restarts when it runs out
@@ -259,6 +265,8 @@ class Causes:
 
         The timeout of the CM exchange need not be the QP's, so a shorter wait may be its timer's too.
         """
+        if not self.refusals:
+            return []
         time_ns = r.time_ns[i]
         pace_ns = max(OBEYED_NS, MANY * min(self.slowest_ns, _LONGEST_NS))
         if not self.slowest_ns:  # what this requester needs to obey a NAK is not known
@@ -341,6 +349,8 @@ class Causes:
 
         With each: how far it is off, and how much less time it leaves to react than was needed before.
         """
+        if not self.refusals:
+            return []
         nearest: dict[str, tuple[int, int, Event]] = {}
         for refusal in self.refusals:
             if refusal.psn > p or not (quick or refusal.psn >= self.progress.acked):
@@ -357,7 +367,7 @@ class Causes:
         return sorted(latest_first, key=itemgetter(0, 1))
 
     def _goes_back(
-        self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int, *, learn: bool
+        self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int, learn: bool
     ) -> None:
         """Note when the timer restarted, and how fast the requester reacts, if that can be learned."""
         self.recent.back_ns, self.run_psn, self.run_high = time_ns, p, self.progress.high

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
+from rocekit.track.events cimport Event, happened
 from rocekit.track.ledger cimport Sink
 from rocekit.track.transfers cimport Transfer, begun
 
@@ -18,6 +19,7 @@ cdef class Datagrams:
     cdef public Sink _sink
     cdef public object _connect
     cdef public dict _ends
+    cdef public bint _scoped
     cdef public dict _one_way
     cdef public set _both_ways
     cdef public dict _seen
@@ -29,13 +31,20 @@ cdef class Datagrams:
     @cython.locals(plain=tuple)
     cpdef tuple _key(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(plain=tuple, connection=Connection, side=int64_t)
+    cpdef Connection _connected(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(connection=Connection, side=int64_t)
+    cpdef _begin_scopes(self)
+
+    @cython.locals(plain=tuple, known=tuple, connection=Connection, side=int64_t)
     cpdef tuple _meet(self, Rows r, Py_ssize_t i, tuple key)
 
     cpdef bint knows(self, Rows r, Py_ssize_t i)
 
     @cython.locals(
         key=tuple,
+        known=tuple,
+        copy=Event,
         connection=Connection,
         side=int64_t,
         time_ns=int64_t,

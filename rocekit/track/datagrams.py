@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets.rows import Rows
-from rocekit.track.events import Event
+from rocekit.track.events import happened
 from rocekit.track.ledger import Sink
 from rocekit.track.transfers import SENT, Transfer, begun
 from rocekit.wire import IMMDT, OPCODES
 
 if TYPE_CHECKING:
+    from rocekit.packets.wrapping import Wrapping
     from rocekit.track.connections import Connection
 
 #: A PSN that comes again within so many messages is a duplicate.
@@ -32,13 +33,17 @@ class Datagrams:
 
     Args:
         sink: takes the transfers.
-        connect: makes a connection for a packet's two QPs; the sender is ``a``.
+        connect: makes a connection of two addresses and two QPNs, the sender's first, and what is around.
     """
 
-    def __init__(self, sink: Sink, connect: Callable[[Rows, int], Connection]) -> None:
+    def __init__(
+        self, sink: Sink, connect: Callable[[int, int, list[int | None], Wrapping], Connection]
+    ) -> None:
         self._sink = sink
         self._connect = connect
         self._ends: dict[tuple[int, int], tuple[Connection, int]] = {}
+        # Whether any packet has a scope: until then only the other direction's key finds a connection.
+        self._scoped = False
         # Connections with packets of one direction only, by the key of the other one without its scope.
         self._one_way: dict[tuple[int, int], list[Connection]] = {}
         # Those of these that have packets of both directions by now: a list of many is not searched.
@@ -47,7 +52,7 @@ class Datagrams:
         self._order: deque[tuple[int, int]] = deque()
 
     def _plain_key(self, r: Rows, i: int) -> tuple[int, int]:
-        sender: int | None = r.src_qpn[i]
+        sender: int | None = r.lesser("src_qpn")[i]
         if sender is None:  # the packet is cut before its DETH
             sender = _NO_QPN
         return r.src[i] << _QPN_BITS | sender, r.dst[i] << _QPN_BITS | r.dest_qpn[i]
@@ -57,7 +62,20 @@ class Datagrams:
         scope = r.around(i).scope
         if not scope:
             return plain
+        if not self._scoped:
+            self._begin_scopes()
         return plain[0] + (scope << _END_BITS), plain[1] + (scope << _END_BITS)
+
+    def _connected(self, r: Rows, i: int) -> Connection:
+        """A new connection, whose ``a`` sends packet ``i``."""
+        return self._connect(r.src[i], r.dst[i], [r.lesser("src_qpn")[i], r.dest_qpn[i]], r.around(i))
+
+    def _begin_scopes(self) -> None:
+        """The first packet in a scope came."""
+        self._scoped = True
+        for (here, there), (connection, side) in self._ends.items():
+            if side == 0 and (there, here) not in self._ends:
+                self._one_way[there, here] = [connection]
 
     def _meet(self, r: Rows, i: int, key: tuple[int, int]) -> tuple[Connection, int]:
         """The connection of the first packet that goes this way in its scope, and the side that sent it.
@@ -65,8 +83,15 @@ class Datagrams:
         It may be the other direction of a connection in another scope, if that has one direction only: a
         mirror may show a tag in one direction only.
         """
-        plain = self._plain_key(r, i)
         known = self._ends.get((key[1], key[0]))
+        if not self._scoped:
+            if known is None:
+                connection, side = self._connected(r, i), 0
+            else:
+                connection, side = known[0], 1 - known[1]
+            self._ends[key] = connection, side
+            return connection, side
+        plain = self._plain_key(r, i)
         waiting = self._one_way.get(plain, []) if known is None else []
         while waiting and waiting[0] in self._both_ways:
             self._both_ways.remove(waiting.pop(0))
@@ -74,7 +99,7 @@ class Datagrams:
             connection, side = waiting.pop(0), 1
             connection.has_around(1, r.around(i))
         elif known is None:
-            connection, side = self._connect(r, i), 0
+            connection, side = self._connected(r, i), 0
             self._one_way.setdefault((plain[1], plain[0]), []).append(connection)
         else:
             connection, side = known[0], 1 - known[1]
@@ -105,14 +130,14 @@ class Datagrams:
         if before is not None and before.bytes == length and ip_id == before_id:
             before.duplicates += 1
             connection.duplicates += 1
-            copy = Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
-            copy.sent_psn, copy.copied = psn, int(ip_id != 0)
+            copy = happened("duplicate", time_ns, frame, psn, psn, 1)
+            copy.last_ns, copy.sent_psn, copy.copied = time_ns, psn, int(ip_id != 0)
             before.note(copy)
             return connection
         transfer = begun(self._sink.next_id(), connection, side, "SEND", psn, time_ns, frame)
         transfer.bytes, transfer.packets, transfer.status, transfer.ended = length, 1, SENT, True
         if _HAS_IMMEDIATE[r.opcode[i]]:
-            transfer.with_immediate, transfer.immediate = True, r.immediate[i]
+            transfer.with_immediate, transfer.immediate = True, r.lesser("immediate")[i]
         self._seen[identity] = transfer, ip_id
         self._order.append(identity)
         if len(self._order) > REMEMBERED:

@@ -40,3 +40,8 @@ cdef class Event:
     cdef public int64_t same_answers
     cdef public int64_t answer_ns
     cdef public int64_t turnaround_ns
+    cdef public int64_t waits
+
+
+@cython.locals(event=Event)
+cpdef Event happened(str kind, int64_t time_ns, int64_t frame, int64_t psn, int64_t last_psn, int64_t count)

@@ -45,7 +45,8 @@ class Event:
     known. ``ip_id`` is the first packet's identification, 0 where it tells nothing (none, or one that other
     PSNs have too). In a ``duplicate``, ``sent_psn`` is the highest PSN sent before it.
 
-    ``side`` is the requester's side, set where no transfer holds the event. Times are ns since the epoch,
+    ``side`` is the requester's side, set where no transfer holds the event. Until that is known, the event
+    waits, and ``waits`` is its number among those that do; −1: it does not. Times are ns since the epoch,
     frames are frame references, PSNs are unwrapped.
     """
 
@@ -84,3 +85,16 @@ class Event:
     same_answers: int = 0
     answer_ns: int = 0
     turnaround_ns: int = 0
+    waits: int = -1
+
+
+def happened(kind: str, time_ns: int, frame: int, psn: int, last_psn: int, count: int) -> Event:
+    """``Event(…)`` without the time that its many arguments take."""
+    event: Event = Event.__new__(Event)
+    event.kind, event.time_ns, event.frame = kind, time_ns, frame
+    event.psn, event.last_psn, event.count = psn, last_psn, count
+    event.last_frame = frame
+    # What does not start as zero or None.
+    event.sent_psn = event.reached_psn = event.response_seen = event.response_next = event.waits = -1
+    event.copy = ""
+    return event

@@ -219,6 +219,7 @@ def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> 
 def _datagrams(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> Datagrams:
     """The UD connections that stay; a copy of a datagram before is taken for another one."""
     before, after = tracker._datagrams, Datagrams(tracker, tracker._connect_datagrams)
+    after._scoped = before._scoped
 
     def end(key: int) -> int:
         scope, place = key >> 64, key & (1 << 64) - 1

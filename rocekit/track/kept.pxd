@@ -37,7 +37,8 @@ cdef class Kept:
     cpdef give_up(self, object transfers)
 
     @cython.locals(
-        slow=list, unanswered=bint, standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t
+        slow=list, unanswered=bint, standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t,
+        least_ns=int64_t, number=int64_t
     )
     cpdef _drop(self, Transfer transfer)
 

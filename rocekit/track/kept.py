@@ -95,8 +95,10 @@ class Kept:
         slow = self._slow_unanswered if unanswered else self._slow
         if len(slow) < self._slowest:
             heappush(slow, (duration_ns, -transfer.id, transfer))
-        elif slow and slow[0][0] <= duration_ns:
-            heappushpop(slow, (duration_ns, -transfer.id, transfer))
+        elif slow:
+            least_ns, number, _ = slow[0]  # else this one would leave at once
+            if duration_ns > least_ns or (duration_ns == least_ns and -transfer.id > number):
+                heappushpop(slow, (duration_ns, -transfer.id, transfer))
 
     def leaves_out(
         self, connection: Connection, side: int, kind: int, status: str, size: int, duration_ns: int

@@ -12,6 +12,9 @@ cdef int64_t _NEAR
 cdef tuple _HAS_RETH
 
 
+cpdef bint _is_before(Event event, Event other)
+
+
 cdef class Sink:
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)
@@ -40,7 +43,6 @@ cdef class Ledger:
     cdef public list pending
     cdef public object troubles
     cdef public int64_t _numbers
-    cdef public set _waiting
 
     cpdef set_up(self, Connection connection, int64_t side, Sink sink, Progress progress)
 
@@ -75,13 +77,20 @@ cdef class Ledger:
     )
 
     cpdef _sent_again(self, Transfer transfer, int64_t time_ns, int64_t frame)
-    cpdef _wait(self, int64_t number, Event event)
-    cpdef bint waits(self, Event event)
 
-    @cython.locals(end=int64_t, event=Event, transfer=Transfer)
+    @cython.locals(heap=list, at=Py_ssize_t, parent=Py_ssize_t, above=Event)
+    cpdef _wait(self, int64_t number, Event event)
+
+    @cython.locals(first=Event, last=Event, end=Py_ssize_t, at=Py_ssize_t, child=Py_ssize_t, below=Event)
+    cpdef Event _take_first(self, list heap)
+
+    @cython.locals(end=int64_t, heap=list, due=list, event=Event, transfer=Transfer, number=int64_t)
     cpdef give_pending(self)
 
+    @cython.locals(event=Event)
     cpdef give_up_pending(self)
+
+    @cython.locals(event=Event)
     cpdef _forget_pending(self)
     cpdef stray(self, Event event)
     cpdef clear(self)

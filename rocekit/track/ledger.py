@@ -7,8 +7,7 @@ holds it. An event for a PSN that no transfer holds yet waits until one does.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
@@ -28,7 +27,7 @@ READ_KIND: Final = 2
 #: What is sent again is among the last of them, as a rule: so many are looked at one by one.
 _NEAR: Final = 8
 
-_NUMBER: Final = itemgetter(1)
+_NUMBER: Final = attrgetter("waits")
 #: By opcode: whether it says which memory it is for.
 _HAS_RETH: Final = tuple(v in wire.OPCODES and wire.RETH in wire.OPCODES[v].headers for v in range(256))
 
@@ -86,6 +85,11 @@ class Sink:
         raise NotImplementedError
 
 
+def _is_before(event: Event, other: Event) -> bool:
+    """Whether an event that waits comes before another one in the heap."""
+    return event.psn < other.psn or (event.psn == other.psn and event.waits < other.waits)
+
+
 class Ledger:
     """The transfers of one side of a connection, by PSN.
 
@@ -97,8 +101,8 @@ class Ledger:
         window: the last transfers, in the order of their first PSNs.
         building: the message whose last packet was not seen yet.
         open_read: a READ whose number of PSNs is not known yet.
-        pending: events of PSNs that no transfer holds yet, a heap of their PSNs, numbers and themselves;
-        None before the first.
+        pending: events of PSNs that no transfer holds yet, a heap by their PSNs and numbers; None before the
+        first.
         troubles: the ``Troubles`` of this side, None before the first.
     """
 
@@ -110,10 +114,9 @@ class Ledger:
         self.window: list[Transfer] = []
         self.building: Transfer | None = None
         self.open_read: Transfer | None = None
-        self.pending: list[tuple[int, int, Event]] | None = None
+        self.pending: list[Event] | None = None
         self.troubles: Any = None
         self._numbers = 0
-        self._waiting: set[int] | None = None  # the events' id(); most sides never have any
 
     def find(self, p: int) -> Transfer | None:
         """The transfer that holds PSN ``p``."""
@@ -206,16 +209,39 @@ class Ledger:
         return self.give(transfer, event)
 
     def _wait(self, number: int, event: Event) -> None:
+        """Put an event on the heap, which is made by hand: ``heapq`` takes a tuple for each, and long."""
         if self.pending is None:
             self.pending = []
-        heappush(self.pending, (event.psn, number, event))
-        if self._waiting is None:
-            self._waiting = set()
-        self._waiting.add(id(event))
+        heap = self.pending
+        event.waits = number
+        at = len(heap)
+        heap.append(event)
+        while at > 0:
+            parent = (at - 1) >> 1
+            above = heap[parent]
+            if not _is_before(event, above):
+                break
+            heap[at] = above
+            at = parent
+        heap[at] = event
 
-    def waits(self, event: Event) -> bool:
-        """Whether no transfer holds the event's PSN yet."""
-        return self._waiting is not None and id(event) in self._waiting
+    def _take_first(self, heap: list[Event]) -> Event:
+        """Take the event with the lowest PSN from the heap."""
+        first, last = heap[0], heap.pop()
+        end = len(heap)
+        if end:
+            at, child = 0, 1
+            while child < end:
+                below = heap[child]
+                if child + 1 < end and _is_before(heap[child + 1], below):
+                    child += 1
+                    below = heap[child]
+                if not _is_before(below, last):
+                    break
+                heap[at] = below
+                at, child = child, 2 * child + 1
+            heap[at] = last
+        return first
 
     def give(self, transfer: Transfer, event: Event) -> Event:
         """Put an event on a transfer; gives the event that now says so, which may be an earlier one."""
@@ -278,13 +304,15 @@ class Ledger:
         if self.window and self.window[-1].last_psn >= end:  # a transfer may hold PSNs that are not seen yet
             end = self.window[-1].last_psn + 1
         # All from this PSN on go on waiting, however many they are.
+        heap = self.pending
+        if not heap or heap[0].psn >= end:
+            return
         due = []
-        while self.pending and self.pending[0][0] < end:
-            due.append(heappop(self.pending))
+        while heap and heap[0].psn < end:
+            due.append(self._take_first(heap))
         due.sort(key=_NUMBER)  # in the order in which they happened
-        for _, number, event in due:
-            if self._waiting is not None:
-                self._waiting.discard(id(event))
+        for event in due:
+            number, event.waits = event.waits, -1
             transfer = self.find(event.psn)
             if transfer is not None:
                 self.give(transfer, event)
@@ -295,13 +323,14 @@ class Ledger:
 
     def give_up_pending(self) -> None:
         """No transfer will hold the events that wait."""
-        for _, _, event in sorted(self.pending or (), key=_NUMBER):
+        for event in sorted(self.pending or (), key=_NUMBER):
             self.stray(event)
         self._forget_pending()
 
     def _forget_pending(self) -> None:
+        for event in self.pending or ():
+            event.waits = -1
         self.pending = None
-        self._waiting = None
 
     def stray(self, event: Event) -> None:
         """An event of no transfer stays with the connection."""

@@ -270,10 +270,10 @@ class Pairing(SideTable):
         self._add(connection)
         return connection
 
-    def _connect_datagrams(self, r: Rows, i: int) -> Connection:
-        ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
-        connection = connected(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]], None)
-        connection.is_in(r.around(i), r.around(i))
+    def _connect_datagrams(self, src: int, dst: int, ends: list[int | None], around: Wrapping) -> Connection:
+        ips: list[str | None] = [self._addresses[src], self._addresses[dst]]
+        connection = connected(len(self.connections), "UD", ips, ends, None)
+        connection.is_in(around, around)
         self._add(connection)
         return connection
 

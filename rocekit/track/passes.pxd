@@ -21,6 +21,10 @@ cdef class Pass:
     cpdef bint lacks(self, int64_t p)
 
 
+@cython.locals(made=Pass)
+cpdef Pass _pass_of(int64_t number, int64_t first, int64_t began_ns)
+
+
 @cython.final
 cdef class Passes:
     cdef public Progress progress

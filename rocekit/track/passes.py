@@ -76,6 +76,14 @@ class Pass:
         return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]
 
 
+def _pass_of(number: int, first: int, began_ns: int) -> Pass:
+    """``Pass(…)`` without the time that its arguments take."""
+    made: Pass = Pass.__new__(Pass)
+    made.number, made.first, made.began_ns = number, first, began_ns
+    made.last, made.ended_ns, made.gaps, made.jump, made.naks = -1, 0, (), None, ()
+    return made
+
+
 class Passes:
     """The passes of one side's requester: the one under way, and the one before.
 
@@ -106,7 +114,7 @@ class Passes:
         ended = self.current
         ended.last, ended.ended_ns = last, last_ns
         self.vote(acked)
-        self.before, self.current = ended, Pass(ended.number + 1, p, time_ns)
+        self.before, self.current = ended, _pass_of(ended.number + 1, p, time_ns)
         self.progress.gapped = False
         if (
             ended.first <= acked < p

@@ -146,6 +146,9 @@ cdef class Recent:
     @cython.locals(at=int64_t)
     cpdef int64_t covered_upto(self, int64_t p)
 
+    @cython.locals(found=int64_t, at=Py_ssize_t, upto=int64_t, q=int64_t)
+    cpdef int64_t covered_before(self, int64_t p, int64_t least)
+
     @cython.locals(at=int64_t)
     cpdef int64_t covered_msn(self, int64_t p)
 

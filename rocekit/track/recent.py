@@ -367,6 +367,22 @@ class Recent:
         at = self._covered_at(p)
         return self._covered_word(at) >> _MSN_BITS if at >= 0 else -1
 
+    def covered_before(self, p: int, least: int) -> int:
+        """The highest PSN from ``least`` to below ``p`` up to which a response covered; else less than it."""
+        found = least - 1
+        if self._covered_ring is None:
+            at = 0
+            while at < self._covered * _WORDS:
+                upto = self._covered_word(at) >> _MSN_BITS
+                if found < upto < p:
+                    found = upto
+                at += _WORDS
+            return found
+        q = p - 1
+        while q > found and self.covered_upto(q) != q:
+            q -= 1
+        return q
+
     def covered_msn(self, p: int) -> int:
         """How many requests the responder had completed, as that response counts; −1: not known."""
         at = self._covered_at(p)

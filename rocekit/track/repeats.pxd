@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.causes cimport Causes
-from rocekit.track.events cimport Event
+from rocekit.track.events cimport Event, happened
 from rocekit.track.ledger cimport Ledger
 from rocekit.track.passes cimport Pass, Passes
 from rocekit.track.progress cimport Progress
@@ -68,7 +68,7 @@ cdef class Repeats:
     @cython.locals(transfer=Transfer)
     cpdef bint _was_answered(self, int64_t p)
 
-    @cython.locals(time_ns=int64_t, frame=int64_t, run=Event, late=Event, copy=Event, asks_part=bint)
+    @cython.locals(time_ns=int64_t, run=Event, late=Event, copy=Event, asks_part=bint)
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
 
     @cython.locals(q=int64_t, since_ns=int64_t)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.causes import Causes
-from rocekit.track.events import Event
+from rocekit.track.events import Event, happened
 from rocekit.track.passes import Passes
 from rocekit.track.recent import NEVER_NS, RING
 from rocekit.wire import OPERATION, OWN_RESPONSE
@@ -101,7 +101,8 @@ class Repeats:
     def note(self, kind: str, r: Rows, i: int, p: int) -> Event:
         """Something happened to the packet at row ``i`` with PSN ``p``."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        event = Event(kind, time_ns, frame, p, p, 1, r.payload_length[i], last_ns=time_ns, last_frame=frame)
+        event = happened(kind, time_ns, frame, p, p, 1)
+        event.bytes, event.last_ns = r.payload_length[i], time_ns
         if kind == "duplicate":
             event.sent_psn = self.progress.high - 1
             event.copied = int(self._is_copied(r, i, p))
@@ -173,7 +174,7 @@ class Repeats:
 
     def take(self, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
         """An RC request below ``high``: the requester went back, or the network delayed it."""
-        time_ns, frame = r.time_ns[i], r.frame[i]
+        time_ns = r.time_ns[i]
         run = self.run
         standing = self.causes.standing(p)
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
@@ -198,7 +199,7 @@ class Repeats:
                 self._reclassify(late, run)
             elif self.copy is not None and self._follows_copy(p):
                 copy, self.copy = self.copy, None
-                if not self.ledger.waits(copy):
+                if copy.waits < 0:
                     self.ledger.take_back_duplicate(copy)
                 if late is not None and late.psn == copy.psn - 1:
                     self._reclassify(late, run)
@@ -209,11 +210,7 @@ class Repeats:
         else:
             self.passes.fill(p)
             self.filled += 1
-            self.tentative = self.ledger.attribute(
-                Event(
-                    "late", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, bytes=r.payload_length[i]
-                )
-            )
+            self.tentative = self.note("late", r, i, p)
             return
         self.tentative = None
         self.run = run
@@ -291,10 +288,9 @@ class Repeats:
     def _in_doubt(self, run: Event, doubt: str) -> Event:
         """The rest of a go-back that may have another cause from here on."""
         self.runs += 1
-        return Event(
-            "repeat", 0, 0, 0, run.last_psn, 0, cause=run.cause, waited_ns=run.waited_ns, run=self.runs,
-            doubt=doubt,
-        )  # fmt: skip
+        rest = happened("repeat", 0, 0, 0, run.last_psn, 0)
+        rest.cause, rest.waited_ns, rest.run, rest.doubt = run.cause, run.waited_ns, self.runs, doubt
+        return rest
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
         before = self.run
@@ -308,9 +304,9 @@ class Repeats:
         if before is not None and p > before.last_psn and doubt is None:
             doubt = before.cause  # that go-back may just continue
         self.runs += 1
-        waited_ns = r.time_ns[i] - since_ns
-        run = Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
-        run.doubt_waited_ns = doubt_waited_ns
+        run = happened("repeat", 0, 0, 0, -1, 0)
+        run.cause, run.waited_ns, run.run = cause, r.time_ns[i] - since_ns, self.runs
+        run.doubt, run.doubt_waited_ns = doubt, doubt_waited_ns
         run.of_pass, run.response_seen = ended, seen
         return run
 
@@ -323,7 +319,7 @@ class Repeats:
         self.passes.current.first = late.psn
         late.sent_psn = self.progress.high - 1
         self.unanswered = late
-        if not self.ledger.waits(late):
+        if late.waits < 0:
             transfer = self.ledger.find(late.psn)
             if transfer is not None:
                 transfer.retransmitted_packets += 1
@@ -367,24 +363,11 @@ class Repeats:
     def _repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool) -> Event:
         """The event that packet ``p`` of a go-back is, where none before it goes on."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        event = Event(
-            "repeat",
-            time_ns,
-            frame,
-            p,
-            p,
-            1,
-            r.payload_length[i],
-            time_ns,
-            frame,
-            run.cause,
-            None,
-            run.waited_ns,
-            0 if seen else 1,
-            p < self.progress.acked,
-            run.run,
-            run.last_psn < 0,
-        )
+        event = happened("repeat", time_ns, frame, p, p, 1)
+        event.bytes, event.last_ns = r.payload_length[i], time_ns
+        event.cause, event.waited_ns, event.run = run.cause, run.waited_ns, run.run
+        event.first_sight, event.after_ack = 0 if seen else 1, p < self.progress.acked
+        event.opens = run.last_psn < 0
         event.resent = int(self._is_resent(r, i, p))
         event.ip_id = 0 if self.recent.is_shared_id(r.ip_id[i], p) else r.ip_id[i]
         return event

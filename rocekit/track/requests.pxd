@@ -6,7 +6,7 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.assembly cimport Assembly
 from rocekit.track.bulk cimport Chain, ChainedPackets
 from rocekit.track.connections cimport Connection
-from rocekit.track.events cimport Event
+from rocekit.track.events cimport Event, happened
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
 from rocekit.track.progress cimport Progress

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.assembly import Assembly
-from rocekit.track.events import Event
+from rocekit.track.events import happened
 from rocekit.track.ledger import Ledger
 from rocekit.track.outcomes import Outcomes
 from rocekit.track.progress import RESYNC
@@ -285,7 +285,7 @@ class Requests:
         """The PSN is far away: the QP was used again, or the capture has a huge hole."""
         self.finalise()
         high = self.progress.high
-        jump = Event("jump", r.time_ns[i], r.frame[i], high, p, abs(p - high), last_frame=r.frame[i])
+        jump = happened("jump", r.time_ns[i], r.frame[i], high, p, abs(p - high))
         self.connection.note_jump(jump)
         while p < 0:
             p += MASK + 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocekit import wire
-from rocekit.track.events import Event
+from rocekit.track.events import Event, happened
 from rocekit.track.repeats import troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
@@ -81,7 +81,7 @@ class Responses:
             self._acknowledge(p, time_ns, frame)
             if transfer is not None and transfer.operation in ATOMICS:
                 self._answered(transfer, r, i)
-                transfer.original = r.original[i]
+                transfer.original = r.lesser("original")[i]
 
     def _take_cut(self, p: int, time_ns: int, frame: int) -> None:
         """A response cut before its AETH: an ACK, NAK or RNR NAK. All acknowledge what is before ``p``."""
@@ -162,10 +162,8 @@ class Responses:
         self, transfer: Transfer, r: Rows, i: int, p: int, *, first_sight: bool = False
     ) -> None:
         time_ns, frame = r.time_ns[i], r.frame[i]
-        event = Event(
-            "response_repeat", time_ns, frame, p, p, 1, r.payload_length[i], time_ns, frame,
-            first_sight=int(first_sight),
-        )  # fmt: skip
+        event = happened("response_repeat", time_ns, frame, p, p, 1)
+        event.bytes, event.last_ns, event.first_sight = r.payload_length[i], time_ns, int(first_sight)
         before = self.recent.response_id(p)
         event.ip_id = r.ip_id[i]
         event.resent = int(before != 0 and event.ip_id not in (0, before))
@@ -216,9 +214,7 @@ class Responses:
         self.ledger.extend(transfer, time_ns, frame)
         if p > expected:
             transfer.miss_responses(expected, p - 1)
-            transfer.note(
-                Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
-            )
+            transfer.note(happened("response_hole", time_ns, frame, expected, p - 1, p - expected))
             transfer.response_next = p + 1
             self.again = None
         elif p == expected:
@@ -227,7 +223,8 @@ class Responses:
         else:
             transfer.responses_missing.remove(p)
             if self._is_late(transfer, r, i, p):
-                late = Event("response_late", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame)
+                late = happened("response_late", time_ns, frame, p, p, 1)
+                late.last_ns = time_ns
                 self.ledger.give(transfer, late)
             elif transfer.met("repeat"):
                 self._response_again(transfer, r, i, p, first_sight=True)
@@ -267,7 +264,8 @@ class Responses:
         """A response that came before: a copy, or sent again."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         if self._response_duplicate(r, i, p):
-            copy = Event("duplicate", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, copied=1)
+            copy = happened("duplicate", time_ns, frame, p, p, 1)
+            copy.last_ns, copy.copied = time_ns, 1
             self.ledger.give(transfer, copy)
         else:
             self._response_again(transfer, r, i, p)
@@ -305,7 +303,8 @@ class Responses:
     def _refused(self, p: int, syndrome: int, kind: int, time_ns: int, frame: int) -> None:
         """A NAK or RNR NAK for PSN ``p``."""
         name = "rnr_nak" if kind == wire.RNR_NAK else "nak"
-        event = Event(name, time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, syndrome=syndrome)
+        event = happened(name, time_ns, frame, p, p, 1)
+        event.last_ns, event.syndrome = time_ns, syndrome
         if name == "rnr_nak":
             self.connection.rnr_naks += 1
         else:

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.track.connections cimport Connection
+from rocekit.track.datagrams cimport Datagrams
 from rocekit.track.lobby cimport Lobby
 from rocekit.track.pairs.waiting cimport Flow
 from rocekit.track.pairing cimport Pairing, flow_key
@@ -37,7 +38,7 @@ cdef class Tracker(Pairing):
     cdef public object _on_end
     cdef public object _on_change
     cdef public object _on_cm
-    cdef public object _datagrams
+    cdef public Datagrams _datagrams
     cdef public object _mads
     cdef public object _waiting
     cdef public CleanLane _lane

@@ -14,6 +14,7 @@ from places import ROOT
 TELL = """
 import dataclasses, json
 from rocekit.track.connections import Connection, connected
+from rocekit.track.events import Event, happened
 from rocekit.track.pairs.waiting import Flow, seen
 from rocekit.track.transfers import Transfer, begun
 
@@ -28,6 +29,7 @@ pairs = {
         Transfer(7, connection, 1, "SEND", 5, 5, 11, 11, 2, 2, request_end_ns=11),
         begun(7, connection, 1, "SEND", 5, 11, 2),
     ),
+    "Event": (Event("hole", 11, 2, 5, 7, 3, last_frame=2), happened("hole", 11, 2, 5, 7, 3)),
     "Flow": (Flow(1, 2, 17, "RC", 49152), seen(1, 2, 17, "RC", 49152)),
 }
 print(json.dumps({name: [told(record) for record in both] for name, both in pairs.items()}))

@@ -71,6 +71,10 @@ def one_way_tagged(packet: bytes, first: bool) -> bytes:
     return tag(ethernet(packet), 0x8100, 7) if first else ethernet(packet)
 
 
+def answers_tagged(packet: bytes, first: bool) -> bytes:
+    return ethernet(packet) if first else tag(ethernet(packet), 0x8100, 7)
+
+
 def write(name: str, out: Path, *around: Around, shift_ns: int = 1_000) -> Path:
     """A capture of ``pcaps`` in each of the encapsulations, one copy a little after the other."""
     frames: list[tuple[int, int, bytes]] = []
@@ -140,8 +144,14 @@ def test_two_are_two_connections(name: str, one: Around, other: Around, tmp_path
 @pytest.mark.parametrize("name", CAPTURES)
 @pytest.mark.parametrize(
     "put",
-    [one_way_tagged, mirrored(1, 2), mirrored(3, 3), labelled(16, 17), in_geneve(5, 6), in_vxlan(7), vlan(0)],
-    ids=["tagged one way", "two sessions", "one session", "labels", "two VNIs", "VXLAN", "VLAN 0"],
+    [
+        *(one_way_tagged, answers_tagged, mirrored(1, 2), mirrored(3, 3), labelled(16, 17)),
+        *(in_geneve(5, 6), in_vxlan(7), vlan(0)),
+    ],
+    ids=[
+        *("tagged one way", "answers tagged", "two sessions", "one session", "labels"),
+        *("two VNIs", "VXLAN", "VLAN 0"),
+    ],
 )
 def test_two_directions_are_one_connection(name: str, put: Around, tmp_path: Path) -> None:
     alone = told(rocekit.analyze(write(name, tmp_path / "one.pcapng", plain)))

@@ -195,9 +195,9 @@ class CleanLane:
             rows.words[at + BYTES] = rows.words[at + ANNOUNCED]
         self._measure(side, r, i)
         if what & HAS_IMMDT:
-            rows.note_extra(at, HAS_IMMEDIATE, r.immediate[i])
+            rows.note_extra(at, HAS_IMMEDIATE, r.lesser("immediate")[i])
         elif what & HAS_IETH:
-            rows.note_extra(at, HAS_INVALIDATE, r.invalidate_rkey[i])
+            rows.note_extra(at, HAS_INVALIDATE, r.lesser("invalidate_rkey")[i])
         if self.reports and not side.reliable:
             self._report(side, at)
 

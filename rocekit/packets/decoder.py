@@ -242,8 +242,8 @@ class Decoder:
         Args:
             scopes: those that keep their numbers (see ``Wrappings``).
         """
-        known = self._addresses._pairs.known
-        high, low = (np.array([known[n][half] for n in numbers], np.uint64) for half in (0, 1))
+        known = self._addresses._pairs
+        high, low = (np.array([half[n] for n in numbers], np.uint64) for half in (known.high, known.low))
         self._addresses, self._flows = Addresses(), FlowNumbers()
         if numbers:
             self._addresses.of(high, low)

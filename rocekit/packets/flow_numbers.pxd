@@ -12,18 +12,15 @@ cdef uint64_t _SHIFT
 cdef uint64_t MAPPED
 cdef tuple _OCTETS
 
-@cython.locals(number=Py_ssize_t, high=uint64_t, low=uint64_t, a=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, d=Py_ssize_t)
-cdef _add_texts(list texts, list known)
-
 cdef uint64_t _mixed(uint64_t key) noexcept nogil
 
 
 @cython.final
 cdef class PairNumbers:
-    cdef public list known
+    cdef public Py_ssize_t count
+    cdef public uint64_t[::1] high
+    cdef public uint64_t[::1] low
     cdef public Py_ssize_t _size
-    cdef public uint64_t[::1] _high
-    cdef public uint64_t[::1] _low
     cdef public int64_t[::1] _numbers
 
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, turn=Py_ssize_t, other=Py_ssize_t)
@@ -31,11 +28,15 @@ cdef class PairNumbers:
         self, const uint64_t[::1] high, const uint64_t[::1] low, int64_t[::1] found, Py_ssize_t start
     )
 
-    @cython.locals(at=Py_ssize_t, last=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, last=Py_ssize_t, number=int64_t)
     cdef Py_ssize_t _find(self, uint64_t high, uint64_t low) noexcept nogil
 
-    @cython.locals(at=Py_ssize_t)
-    cpdef _insert(self, uint64_t high, uint64_t low, int64_t number)
+    @cython.locals(at=Py_ssize_t, last=Py_ssize_t, number=Py_ssize_t)
+    cpdef _insert(self)
+
+
+@cython.locals(number=Py_ssize_t, high=uint64_t, low=uint64_t, a=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, d=Py_ssize_t)
+cdef _add_texts(list texts, PairNumbers known)
 
 
 @cython.locals(row=Py_ssize_t, key=object, number=object)

@@ -8,9 +8,10 @@ at one place of the table, so that each packet looks at all before it. The numbe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import urandom
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -41,18 +42,33 @@ class PairNumbers:
     """The numbers of pairs of 64-bit numbers.
 
     Attributes:
-        known: the pairs, by number.
+        count: pairs so far.
+        high, low: their halves, by number; of those that are not known yet, 0.
     """
 
     def __init__(self) -> None:
-        self.known: list[tuple[int, int]] = []
+        self.count = 0
+        self.high: Any = None
+        self.low: Any = None
+        self._numbers: Any = None
         self._places(_LEAST)
 
+    @property
+    def known(self) -> Pairs:
+        """The pairs, by number; more come to them."""
+        return Pairs(self)
+
     def _places(self, size: int) -> None:
+        count = self.count
+        high, low = np.zeros(size // 2, np.uint64), np.zeros(size // 2, np.uint64)
+        if count:
+            high[:count], low[:count] = self.high[:count], self.low[:count]
+        numbers = np.full(size, -1, np.int64)
         self._size = size
-        self._high, self._low, self._numbers = _empty_table(size)
-        for number, (high, low) in enumerate(self.known):
-            self._insert(high, low, number)
+        self.high, self.low, self._numbers = (
+            (high, low, numbers) if COMPILED else (high.tolist(), low.tolist(), numbers.tolist())
+        )
+        self._insert()
 
     def of(self, high: Any, low: Any) -> Any:
         """Each pair's number (int64), from two columns."""
@@ -81,11 +97,11 @@ class PairNumbers:
                     continue
                 at = self._find(high[i], low[i])
                 if self._numbers[at] < 0:
-                    with cython.gil:
-                        if len(self.known) * 2 >= self._size:
-                            return i
-                        self._insert(high[i], low[i], len(self.known))
-                        self.known.append((high[i], low[i]))
+                    if self.count * 2 >= self._size:
+                        return i
+                    self.high[self.count], self.low[self.count] = high[i], low[i]
+                    self._numbers[at] = self.count
+                    self.count += 1
                 found[i] = self._numbers[at]
         return len(found)
 
@@ -93,13 +109,39 @@ class PairNumbers:
         """The place of an address in the table, or the free place for it."""
         last = self._size - 1
         at = _mixed(high ^ _mixed(low)) & last
-        while self._numbers[at] >= 0 and (self._low[at] != low or self._high[at] != high):
+        number = self._numbers[at]
+        while number >= 0 and (self.low[number] != low or self.high[number] != high):
             at = at + 1 & last
+            number = self._numbers[at]
         return at
 
-    def _insert(self, high: int, low: int, number: int) -> None:
-        at = self._find(high, low)
-        self._high[at], self._low[at], self._numbers[at] = high, low, number
+    def _insert(self) -> None:
+        """Find a place for all pairs so far."""
+        last = self._size - 1
+        for number in range(self.count):
+            at = _mixed(self.high[number] ^ _mixed(self.low[number])) & last
+            while self._numbers[at] >= 0:
+                at = at + 1 & last
+            self._numbers[at] = number
+
+
+class Pairs(Sequence[tuple[int, int]]):
+    """Pairs of 64-bit numbers that have numbers."""
+
+    def __init__(self, numbers: PairNumbers) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return self._numbers.count
+
+    @overload
+    def __getitem__(self, number: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, number: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        return int(self._numbers.high[number]), int(self._numbers.low[number])
 
 
 class Addresses:
@@ -116,14 +158,14 @@ class Addresses:
     def of(self, high: Any, low: Any) -> Any:
         """Each address's number (int64): columns of the 64-bit halves; IPv4 as IPv4-mapped."""
         found = self._pairs.of(high, low)
-        _add_texts(self.texts, self._pairs.known)
+        _add_texts(self.texts, self._pairs)
         return found
 
 
-def _add_texts(texts: list[str], known: list[tuple[int, int]]) -> None:
+def _add_texts(texts: list[str], known: PairNumbers) -> None:
     """Write the addresses that are not among the texts yet (see ``address_text``)."""
-    for number in range(len(texts), len(known)):
-        high, low = known[number]
+    for number in range(len(texts), known.count):
+        high, low = known.high[number], known.low[number]
         if not high and low >> 32 == MAPPED:
             a, b, c, d = low >> 24 & 0xFF, low >> 16 & 0xFF, low >> 8 & 0xFF, low & 0xFF
             texts.append(f"{_OCTETS[a]}.{_OCTETS[b]}.{_OCTETS[c]}.{_OCTETS[d]}")
@@ -138,16 +180,6 @@ def _mixed(key: int) -> int:
     key = key * _FIRST & _WORD
     key = (key ^ key >> _SHIFT) * _SECOND & _WORD
     return key >> _SHIFT
-
-
-def _empty_table(size: int) -> tuple[Any, Any, Any]:
-    table: tuple[Any, ...] = (
-        np.zeros(size, np.uint64),
-        np.zeros(size, np.uint64),
-        np.full(size, -1, np.int64),
-    )
-    first, second, numbers = table if COMPILED else (column.tolist() for column in table)
-    return first, second, numbers
 
 
 def numbers_of_keys(keys: Any, known: dict[int, int], count: int, found: Any) -> int:

@@ -10,16 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Parts = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]
 """The layers, VLANs and outer addresses of a wrapping."""
-Reader = Callable[[int], Parts]
-
+_NEW: Final = object.__new__
 _NETWORK_ID: Final = re.compile(r"(?:VNI|VSID|I-SID) (\d+)$")
+
+
+if TYPE_CHECKING:
+
+    class Reader(Protocol):
+        """What has the wrappings of a capture by number."""
+
+        def read(self, number: int) -> Parts:
+            """What is around the packets of a wrapping."""
+            ...
 
 
 class Wrapping:
@@ -43,17 +52,10 @@ class Wrapping:
         self._read: Reader | None = None
         self._number = 0
 
-    @classmethod
-    def unread(cls, scope: int, read: Reader, number: int) -> Wrapping:
-        """A wrapping whose layers, VLANs and outer addresses ``read(number)`` gives, once asked for."""
-        wrapping = cls.__new__(cls)
-        wrapping.scope, wrapping._parts, wrapping._read, wrapping._number = scope, None, read, number
-        return wrapping
-
     def _known(self) -> Parts:
         if self._parts is None:
             assert self._read is not None
-            self._parts, self._read = self._read(self._number), None
+            self._parts, self._read = self._read.read(self._number), None
         return self._parts
 
     @property
@@ -95,6 +97,13 @@ class Wrapping:
         """The innermost virtual network's identifier (VNI, VSID or I-SID); −1: none."""
         found = [match[1] for layer in self.layers if (match := _NETWORK_ID.search(layer))]
         return int(found[-1]) if found else -1
+
+
+def unread(scope: int, read: Reader, number: int) -> Wrapping:
+    """A wrapping whose layers, VLANs and outer addresses ``read`` has, once asked for."""
+    wrapping: Wrapping = _NEW(Wrapping)
+    wrapping.scope, wrapping._parts, wrapping._read, wrapping._number = scope, None, read, number
+    return wrapping
 
 
 #: Nothing but the link, IP and UDP.

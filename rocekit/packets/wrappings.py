@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rocekit.packets.flow_numbers import PairNumbers, numbers_of_keys
 from rocekit.packets.walk import Walk
-from rocekit.packets.wrapping import PLAIN, Parts, Wrapping
+from rocekit.packets.wrapping import PLAIN, Parts, Wrapping, unread
 from rocekit.wire.encapsulations import (
     GRE_CHECKSUM,
     GRE_KEY,
@@ -56,7 +56,7 @@ class WrappingTable(Sequence[Wrapping]):
     """Wrappings by number, made when they are asked for: there may be one for each packet."""
 
     def __init__(self) -> None:
-        self._made: dict[int, Wrapping] = {0: PLAIN}
+        self._made: list[Wrapping | None] = [PLAIN]
         self._scopes = np.zeros(1, np.int64)
         self._firsts: list[int] = []
         self._fronts: list[Fronts] = []
@@ -73,9 +73,9 @@ class WrappingTable(Sequence[Wrapping]):
     def __getitem__(self, number: int | slice) -> Wrapping | list[Wrapping]:
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        found = self._made.get(number)
+        found = self._made[number]
         if found is None:
-            found = self._made[number] = Wrapping.unread(int(self._scopes[number]), self._read, number)
+            found = self._made[number] = unread(self._scopes.item(number), self, number)
         return found
 
     def scopes(self, numbers: Ints) -> Ints:
@@ -87,8 +87,10 @@ class WrappingTable(Sequence[Wrapping]):
         self._firsts.append(len(self))
         self._fronts.append(fronts)
         self._scopes = np.append(self._scopes, scopes)
+        self._made += [None] * len(scopes)
 
-    def _read(self, number: int) -> Parts:
+    def read(self, number: int) -> Parts:
+        """What is around the packets of a wrapping."""
         at = bisect_right(self._firsts, number) - 1
         fronts, n = self._fronts[at], number - self._firsts[at]
         frame = fronts.data[int(fronts.begins[n]) : int(fronts.ends[n])]
@@ -134,7 +136,7 @@ class Wrappings:
     def _each(self, chain: Any, scope: Any, fronts: Callable[[Ints], Fronts]) -> tuple[Ints, Ints]:
         found: Ints = self._pairs.of(chain, scope)
         before, known = len(self.every), self._scopes
-        if len(self._pairs.known) > before:
+        if self._pairs.count > before:
             # New numbers go up by one: a row has one for the first time if none before is as high.
             highest = np.maximum.accumulate(np.append(before - 1, found))
             rows = np.flatnonzero(highest[1:] > highest[:-1])

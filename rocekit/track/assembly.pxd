@@ -71,3 +71,7 @@ cdef class Assembly:
 
     @cython.locals(open_read=Transfer, asked=int64_t, q=int64_t, batch=Rows, rows=Rows, k=Py_ssize_t, row=Py_ssize_t)
     cpdef bint size_by_part(self, Rows r, Py_ssize_t i, int64_t p)
+
+
+@cython.locals(opcode=int64_t)
+cpdef ends(Connection connection, Transfer transfer, Rows r, Py_ssize_t i)

@@ -20,6 +20,7 @@ from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.connections import Connection
     from rocekit.track.ledger import Ledger
     from rocekit.track.outcomes import Outcomes
     from rocekit.track.progress import Progress
@@ -165,15 +166,8 @@ class Assembly:
             transfer.last_psn = p
             self.ledger.touch(transfer, r, i)
         if ENDS[opcode]:
-            transfer.ended = True
             self.ledger.building = None
-            if r.payload_length[i] > self.connection.largest_payload:
-                self.connection.largest_payload = r.payload_length[i]
-            if _IMMEDIATE[opcode]:
-                transfer.with_immediate, transfer.immediate = True, r.lesser("immediate")[i]
-            elif _INVALIDATE[opcode]:
-                transfer.with_invalidate = True
-                transfer.invalidate_rkey = r.lesser("invalidate_rkey")[i]
+            ends(self.connection, transfer, r, i)
         else:
             self.ledger.building = transfer
             mtu = -1 if self.connection.path_mtu is None else self.connection.path_mtu
@@ -425,3 +419,16 @@ class Assembly:
         if mtu:
             self.connection.observe_mtu(mtu, r.frame[i])
             self._size_by_mtu(open_read, mtu)
+
+
+def ends(connection: Connection, transfer: Transfer, r: Rows, i: int) -> None:
+    """The packet at row ``i`` is the last one of its message."""
+    opcode = r.opcode[i]
+    transfer.ended = True
+    if r.payload_length[i] > connection.largest_payload:
+        connection.largest_payload = r.payload_length[i]
+    if _IMMEDIATE[opcode]:
+        transfer.with_immediate, transfer.immediate = True, r.lesser("immediate")[i]
+    elif _INVALIDATE[opcode]:
+        transfer.with_invalidate = True
+        transfer.invalidate_rkey = r.lesser("invalidate_rkey")[i]

@@ -16,10 +16,9 @@ from rocekit.track.bulk import Chains
 from rocekit.track.cm_exchanges import Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
-from rocekit.track.pairing import _key as way_key
 from rocekit.track.pairs.address_numbers import AddressNumbers
-from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED
-from rocekit.track.pairs.waiting_rows import WaitingRows
+from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED, way_key
+from rocekit.track.pairs.waiting_rows import WaitingRows, waiting_flows
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
 
@@ -102,10 +101,9 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
 def _last_used_ns(tracker: Tracker, most: int) -> int:
     """When the ``most``-th of all connections and waiting flows was used last, counted from the latest."""
     times = [connection.last_ns or 0 for connection in tracker.connections]
-    for lobby in tracker._lobbies.values():
-        for flow in lobby.waiting():
-            _, _, rows, i, chain = flow.held[-1]
-            times.append(rows.time_ns[i] if chain is None else chain.last_ns())
+    for flow in waiting_flows(tracker._lobbies.values()):
+        _, _, rows, i, chain = flow.held[-1]
+        times.append(rows.time_ns[i] if chain is None else chain.last_ns())
     return sorted(times)[-most] if len(times) > most else 0
 
 

@@ -57,7 +57,7 @@ cdef class Ledger:
     cpdef bint is_full(self)
     cpdef list drop_oldest(self)
 
-    @cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
+    @cython.locals(transfer=Transfer)
     cpdef Transfer open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
     cpdef touch(self, Transfer transfer, Rows r, Py_ssize_t i)
@@ -94,3 +94,9 @@ cdef class Ledger:
     cpdef _forget_pending(self)
     cpdef stray(self, Event event)
     cpdef clear(self)
+
+
+@cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
+cpdef Transfer opened(
+    Sink sink, Connection connection, int64_t side, Rows r, Py_ssize_t i, int64_t p, str operation
+)

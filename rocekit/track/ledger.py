@@ -169,13 +169,7 @@ class Ledger:
 
     def open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         """Begin a transfer at PSN ``p`` with the packet at row ``i``."""
-        time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
-        transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
-        if _HAS_RETH[opcode] or operation in ATOMICS:
-            if r.rkey[i] >= 0:
-                transfer.va, transfer.key = r.remote_va[i], r.rkey[i]
-            if operation == "WRITE" and r.dma_length[i] >= 0:
-                transfer.announced = r.dma_length[i]
+        transfer = opened(self.sink, self.connection, self.side, r, i, p, operation)
         self.window.append(transfer)
         self.sink.began(transfer)
         return transfer
@@ -342,3 +336,17 @@ class Ledger:
         self.window = []
         self._forget_pending()
         self.open_read = None
+
+
+def opened(
+    sink: Sink, connection: Connection, side: int, r: Rows, i: int, p: int, operation: str
+) -> Transfer:
+    """A transfer that begins at PSN ``p`` with the packet at row ``i``, of which the sink is to hear."""
+    time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
+    transfer = begun(sink.next_id(), connection, side, operation, p, time_ns, frame)
+    if _HAS_RETH[opcode] or operation in ATOMICS:
+        if r.rkey[i] >= 0:
+            transfer.va, transfer.key = r.remote_va[i], r.rkey[i]
+        if operation == "WRITE" and r.dma_length[i] >= 0:
+            transfer.announced = r.dma_length[i]
+    return transfer

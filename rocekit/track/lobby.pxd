@@ -6,7 +6,7 @@ from rocekit.track.bulk cimport Chain, ChainedPackets, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
 from rocekit.track.pairs.source_ports cimport fit
-from rocekit.track.pairs.waiting cimport Flow, faces, merged, place_of
+from rocekit.track.pairs.waiting cimport Flow, count_of, faces, facing, is_in_any, merged, place_of
 from rocekit.track.progress cimport Progress
 
 cdef int64_t HALF
@@ -57,6 +57,7 @@ cdef class Lobby:
 
     cpdef set_up(self, Chains chains, int64_t looks, set limits_met)
     cpdef add(self, Flow flow)
+    cpdef take_in(self, Flow flow)
     cpdef remove(self, Flow flow)
 
     @cython.locals(first=int64_t, last=int64_t, number=int64_t, base=int64_t)
@@ -124,15 +125,3 @@ cdef class Lobby:
 
 @cython.locals(lobby=Lobby)
 cpdef Lobby lobby_of(Chains chains, int64_t looks, set limits_met)
-
-
-@cython.locals(group=dict, flow=Flow, found=list)
-cdef list _facing(list groups, Flow responder)
-
-
-@cython.locals(count=int64_t, group=dict)
-cdef int64_t _count(list groups)
-
-
-@cython.locals(group=dict)
-cdef bint _is_in_any(Flow flow, list groups)

@@ -17,7 +17,17 @@ from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
 from rocekit.track.pairs.source_ports import fit
-from rocekit.track.pairs.waiting import NONE_HELD, Flow, Waiting, faces, merged, place_of
+from rocekit.track.pairs.waiting import (
+    NONE_HELD,
+    Flow,
+    Waiting,
+    count_of,
+    faces,
+    facing,
+    is_in_any,
+    merged,
+    place_of,
+)
 from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import MASK
 
@@ -110,6 +120,14 @@ class Lobby:
             self._plain += (flow.src,)
         if self._ports:
             self._ports.setdefault((place_of(flow), flow.sport), {})[flow] = None
+
+    def take_in(self, flow: Flow) -> None:
+        """A flow has been alone between its hosts until now, with one packet that waits."""
+        self.add(flow)
+        self._queue.append(flow)
+        self._waiting = self.count = 1
+        self._last = flow.held[0][0]
+        self._limit()
 
     def let_go(self, flow: Flow) -> None:
         """The flow is tracked alone from now on; its other half may still be found."""
@@ -300,10 +318,10 @@ class Lobby:
         groups = [self._tracked.get(place, _EMPTY) for place in places]
         for place in places:
             groups += self._near(place, psn >> _NEAR_BITS)
-        count = _count(groups)
+        count = count_of(groups)
         if count <= ALIKE:
             self._looks -= count
-            return _facing(groups, responder)
+            return facing(groups, responder)
         if not self._narrowed:
             self._narrowed = set()
         self._narrowed.add(responder)
@@ -312,13 +330,13 @@ class Lobby:
             for f in self.flows:
                 self._ports.setdefault((place_of(f), f.sport), {})[f] = None
         ports = source_ports.of_peers(responder.qpn, responder.sport)
-        alike = _facing(
+        alike = facing(
             [self._ports.get((place, port), _EMPTY) for place in places for port in ports], responder
         )
         self._looks -= len(alike) * len(places)
         near = []
         for f in alike:
-            if _is_in_any(f, groups):
+            if is_in_any(f, groups):
                 near.append(f)
         return self._by_source_port(near, responder, count)
 
@@ -466,32 +484,3 @@ def lobby_of(chains: Chains, looks: int, limits_met: set[str]) -> Lobby:
     lobby: Lobby = Lobby.__new__(Lobby)
     lobby.set_up(chains, looks, limits_met)
     return lobby
-
-
-def _facing(groups: list[dict[Flow, None]], responder: Flow) -> list[Flow]:
-    """The flows that the responder faces."""
-    found = []
-    for group in groups:
-        for flow in group:
-            if faces(flow, responder):
-                found.append(flow)  # in a comprehension the names have no C types
-    return found
-
-
-def _count(groups: list[dict[Flow, None]]) -> int:
-    count = 0
-    for group in groups:
-        count += len(group)
-    return count
-
-
-def _is_in_any(flow: Flow, groups: list[dict[Flow, None]]) -> bool:
-    for group in groups:  # noqa: SIM110 compiled, and a generator would not be
-        if flow in group:
-            return True
-    return False
-
-
-def explains_most(requester: Flow, responder: Flow) -> bool:
-    """Whether no other flow explains more of the responses, were it paired by now or not."""
-    return responder.votes[requester] == max(responder.votes.values())

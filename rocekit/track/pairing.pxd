@@ -5,29 +5,19 @@ from libc.stdint cimport int64_t
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection, connected
 from rocekit.track.lobby cimport Lobby, lobby_of
-from rocekit.track.pairs.waiting cimport Flow, seen
+from rocekit.track.pairs.waiting cimport Flow, fetched, hosts_key, seen, span_of, way_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.requests cimport Requests
 from rocekit.track.rest.side_table cimport SideTable
 
 cdef tuple KINDS
 cdef tuple TRANSPORT
-cdef tuple OPERATION
 cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t CNP
-cdef int64_t ECN_CE
 cdef int64_t PROBATION
 cdef int64_t HALF
 cdef int64_t MASK
-cdef int64_t _QPN_BITS
-cdef int64_t _ADDRESS_BITS
-
-cpdef object flow_key(Rows r, Py_ssize_t i)
-
-@cython.locals(way=int64_t)
-cpdef object _key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
-
 
 cdef int64_t AWAITED
 cdef int64_t UNNUMBERED
@@ -60,11 +50,11 @@ cdef class Pairing(SideTable):
     @cython.locals(flow=Flow)
     cpdef Flow _expected(self, Rows r, Py_ssize_t i, object around)
 
-    @cython.locals(time_ns=int64_t)
-    cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
-
-    @cython.locals(lobby=Lobby, low=int64_t, high=int64_t)
+    @cython.locals(lobby=Lobby, key=int64_t)
     cpdef Lobby _lobby(self, Flow flow)
+
+    @cython.locals(lobby=Lobby, alone=Flow)
+    cpdef Lobby _lobby_at(self, int64_t key, object found)
 
     @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
     cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind)
@@ -80,25 +70,19 @@ cdef class Pairing(SideTable):
 
     cpdef _add(self, Connection connection)
 
-    @cython.locals(flow=Flow)
+    @cython.locals(flow=Flow, key=int64_t, lobby=Lobby)
     cpdef Flow _new_flow(self, Rows r, Py_ssize_t i, object around)
-
-    @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
-    cpdef _fetch(self, list waited)
 
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
 
-    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
-
-    @cython.locals(waited=list, connection=Connection)
+    @cython.locals(connection=Connection)
     cpdef _let_go(self, Lobby lobby, Flow flow)
+
+    cpdef _track_alone(self, Flow flow, Connection connection, list waited)
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect_responder(self, Flow flow)
 
-    @cython.locals(flow=Flow)
-    cpdef _empty(self, Lobby lobby)
-
-    @cython.locals(requests=Requests)
-    cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
+    @cython.locals(lobby=Lobby, flow=Flow, alone=Flow, waited=list)
+    cpdef _empty(self, object found)

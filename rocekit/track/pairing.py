@@ -8,45 +8,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rocekit import wire
 from rocekit.machine.limits import PAIRING_LOOKS, limit
-from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.rows import COMPILED, Rows
-from rocekit.track.bulk import Chain, Chains, singles
+from rocekit.track.bulk import Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
-from rocekit.track.lobby import Lobby, explains_most, lobby_of
+from rocekit.track.lobby import Lobby, lobby_of
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
-from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED, Flow, Waiting, seen
+from rocekit.track.pairs.waiting import (
+    AWAITED,
+    NONE_HELD,
+    UNNUMBERED,
+    WAY_BITS,
+    Flow,
+    Waiting,
+    explains_most,
+    fetched,
+    hosts_key,
+    seen,
+    span_of,
+    way_key,
+)
 from rocekit.track.requests import PROBATION
 from rocekit.track.rest.side_table import SideTable
-from rocekit.wire import OPERATION
-from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.wrapping import Wrapping
     from rocekit.track.pairs.handshake import Offer
-
-_QPN_BITS: Final = 24
-_ADDRESS_BITS: Final = ADDRESS_BITS
-_WAY_BITS: Final = 64
-_LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
-
-
-def flow_key(r: Rows, i: int) -> int:
-    """(Source, destination, destination QPN) and scope of packet ``i`` in one number."""
-    return _key(r.src[i], r.dst[i], r.dest_qpn[i], r.around(i).scope)
-
-
-def _key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
-    way = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
-    return way + (scope << _WAY_BITS) if scope else way
 
 
 class Pairing(SideTable):
@@ -76,8 +70,8 @@ class Pairing(SideTable):
         # Those of them that were known before their packets.
         self._awaited: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
-        # By both hosts' numbers in one, the lower one first.
-        self._lobbies: dict[int, Lobby] = {}
+        # By both hosts (see ``hosts_key``). A flow that is alone there, with one packet, needs no lobby yet.
+        self._lobbies: dict[int, Lobby | Flow] = {}
         self._chains = Chains()
         self._addresses: list[str] = []
         self._numbers = AddressNumbers()
@@ -105,7 +99,7 @@ class Pairing(SideTable):
         if flow is None:
             around = r.around(i)
             scope = around.scope
-            key = _key(r.src[i], r.dst[i], r.dest_qpn[i], scope)
+            key = way_key(r.src[i], r.dst[i], r.dest_qpn[i], scope)
             flow = self._flows.get(key)
             if flow is None:
                 if scope or self._scopes:
@@ -124,39 +118,21 @@ class Pairing(SideTable):
 
         The two directions of a connection may differ in it: a mirror may show a tag in one of them only.
         """
-        way = _key(r.src[i], r.dst[i], r.dest_qpn[i])
+        way = way_key(r.src[i], r.dst[i], r.dest_qpn[i])
         if around.scope:
             self._scopes.setdefault(way, set()).add(around.scope)
         scope, awaited = 0, self._awaited.get(way)
         while True:
-            flow = self._flows.get(way + (scope << _WAY_BITS))
+            flow = self._flows.get(way + (scope << WAY_BITS))
             if flow is not None and flow.number == AWAITED and flow.connection is not None:
                 break
             if not awaited:
                 return None
             scope = awaited.pop()
-        del self._flows[way + (scope << _WAY_BITS)]
+        del self._flows[way + (scope << WAY_BITS)]
         flow.around, flow.scope = around, around.scope
         flow.connection.has_around(flow.side, around)
         return flow
-
-    def _count(self, connection: Connection, r: Rows, i: int) -> None:
-        """Count the packet at row ``i`` as one of its connection."""
-        connection.packets += 1
-        if r.ecn[i] == ECN_CE:
-            connection.ce_marked += 1
-        time_ns = r.time_ns[i]
-        if connection.first_ns is None:
-            connection.first_ns = time_ns
-        connection.last_ns = time_ns
-
-    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
-        """Track the packet at row ``i``, which is one of its flow's connection."""
-        raise NotImplementedError
-
-    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
-        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ by PSN
 
@@ -170,30 +146,46 @@ class Pairing(SideTable):
             if known is not None:
                 self._pair_as_known(flow, *known)
                 return flow
-        self._lobby(flow).add(flow)
+        key = hosts_key(flow)
+        found = self._lobbies.get(key)
+        if found is None and KINDS[r.opcode[i]] == REQUEST and flow.transport != "UC":
+            self._lobbies[key] = flow
+        else:
+            lobby = flow.lobby = self._lobby_at(key, found)
+            lobby.add(flow)
         return flow
 
     def _lobby(self, flow: Flow) -> Lobby:
-        lobby = flow.lobby
+        lobby: Lobby | None = flow.lobby
         if lobby is None:
-            low, high = flow.src, flow.dst
-            if low > high:
-                low, high = high, low
-            key = low << _ADDRESS_BITS | high
-            lobby = self._lobbies.get(key)
-            if lobby is None:
-                lobby = self._lobbies[key] = lobby_of(self._chains, self._looks, self.limits_met)
-            flow.lobby = lobby
+            key = hosts_key(flow)
+            lobby = flow.lobby = self._lobby_at(key, self._lobbies.get(key))
+        return lobby
+
+    def _lobby_at(self, key: int, found: Lobby | Flow | None) -> Lobby:
+        """The lobby of two hosts, of which ``found`` is there by now."""
+        if isinstance(found, Lobby):
+            return found
+        lobby = self._lobbies[key] = lobby_of(self._chains, self._looks, self.limits_met)
+        if found is not None:
+            found.lobby = lobby
+            lobby.take_in(found)
         return lobby
 
     def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
         """Keep a packet of a flow whose other half is not known, and see whether it reveals it."""
+        if flow.lobby is None and not flow.held:  # it is alone between its hosts
+            flow.requested(r.psn[i], span_of(r, i), r.time_ns[i])
+            flow.held, flow.held_ns = [(self._chains.order_of(r, i), flow, r, i, None)], r.time_ns[i]
+            flow.waits, flow.turn = 1, 0
+            self._chains.waiters += 1
+            self._chains.held += 1
+            return
         lobby = self._lobby(flow)
         if flow.transport == "CNP" and kind != CNP:
             flow.transport = TRANSPORT[r.opcode[i]]
         if kind == REQUEST:
-            span = wire.psns_of(r.dma_length[i], _LEAST_MTU) if OPERATION[r.opcode[i]] == "READ" else 1
-            lobby.requested(flow, r.psn[i], span, r.time_ns[i])
+            lobby.requested(flow, r.psn[i], span_of(r, i), r.time_ns[i])
         lobby.hold(flow, r, i)
         if flow.transport == "UC":
             self._let_go(lobby, flow)
@@ -279,21 +271,14 @@ class Pairing(SideTable):
 
     def _add(self, connection: Connection) -> None:
         self.connections.append(connection)
-        self._sides += [None, None]
+        self._sides.append(None)
+        self._sides.append(None)
         if self._on_connection is not None:
             self._on_connection(connection)
 
-    def _fetch(self, waited: list[Waiting]) -> None:
-        """Read what waiting packets have: many cache lines are fetched together, not one after the other."""
-        touched = 0
-        for _, _, r, i, _ in waited:
-            touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
-            touched ^= r.ip_id[i] ^ r.ecn[i] ^ r.dma_length[i] ^ r.rkey[i] ^ r.syndrome[i] ^ r.msn[i]
-        self._touched = touched
-
     def _replay(self, waited: list[Waiting]) -> None:
         if COMPILED:
-            self._fetch(waited)
+            self._touched = fetched(waited)
         for n, (_, flow, r, i, chain) in enumerate(waited):
             assert flow.connection is not None
             if chain is None:
@@ -315,7 +300,10 @@ class Pairing(SideTable):
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
-        waited = lobby.take(flow)
+        self._track_alone(flow, connection, lobby.take(flow))
+
+    def _track_alone(self, flow: Flow, connection: Connection, waited: list[Waiting]) -> None:
+        """Track what waited of a flow without another half."""
         if self._at_end and len(waited) == 1 and self._keeps_alone(flow, waited[0]):
             self._count(connection, waited[0][2], waited[0][3])
             return
@@ -334,8 +322,16 @@ class Pairing(SideTable):
         self._add(connection)
         return connection
 
-    def _empty(self, lobby: Lobby) -> None:
-        """Pair what can be paired now, and track the rest alone."""
+    def _empty(self, found: Lobby | Flow) -> None:
+        """Pair what can be paired now between two hosts, and track the rest alone."""
+        if isinstance(found, Flow) and self._at_end:
+            alone = found
+            waited, alone.held, alone.waits, alone.turn = alone.held, NONE_HELD, 0, -1
+            self._chains.waiters -= 1
+            self._chains.held -= 1
+            self._track_alone(alone, self._connect(alone, None, None), waited)
+            return
+        lobby = self._lobby(found) if isinstance(found, Flow) else found
         lobby.keep_all()
         responders = [f for f in lobby.flows if f.responses and f.connection is None]
         if responders:
@@ -403,9 +399,9 @@ class Pairing(SideTable):
             here, there = (self._numbers.of(self._addresses, ips[n]) for n in (side, 1 - side))
             if here < 0 or there < 0:
                 continue
-            way = _key(here, there, qpns[1 - side])
+            way = way_key(here, there, qpns[1 - side])
             for scope in (0, *self._scopes.get(way, ())):
-                key = way + (scope << _WAY_BITS)
+                key = way + (scope << WAY_BITS)
                 old = self._flows.get(key)
                 if old is None or old.connection is None:
                     continue
@@ -439,18 +435,18 @@ class Pairing(SideTable):
         """A connection without packets no longer waits for them between its addresses."""
         for side in (0, 1):
             src, dst = (self._numbers.of(self._addresses, connection.ips[n]) for n in (side, 1 - side))
-            key = _key(src, dst, connection.qpns[1 - side] or 0, connection.around[side].scope)
+            key = way_key(src, dst, connection.qpns[1 - side] or 0, connection.around[side].scope)
             flow = self._flows.get(key)
             if flow is not None and flow.connection is connection:
                 self._replace(key, None)
 
     def _await(self, flow: Flow) -> None:
         """From now on this flow is that of its packets."""
-        way = _key(flow.src, flow.dst, flow.qpn)
+        way = way_key(flow.src, flow.dst, flow.qpn)
         if flow.scope:
             self._scopes.setdefault(way, set()).add(flow.scope)
             self._awaited.setdefault(way, set()).add(flow.scope)
-        self._replace(way + (flow.scope << _WAY_BITS), flow)
+        self._replace(way + (flow.scope << WAY_BITS), flow)
 
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int, around: Wrapping) -> None:
         """A REP answered a REQ: ``a`` sent the REQ, ``b`` the REP (address numbers).
@@ -477,7 +473,7 @@ class Pairing(SideTable):
         both = []
         for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
             around = connection.around[side]
-            old = self._flows.get(_key(src, dst, qpn, around.scope))
+            old = self._flows.get(way_key(src, dst, qpn, around.scope))
             if old is not None and old.connection is None:
                 self._lobby(old).remove(old)
                 old.connection, old.side = connection, side

@@ -6,7 +6,7 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.datagrams cimport Datagrams
 from rocekit.track.lobby cimport Lobby
 from rocekit.track.pairs.waiting cimport Flow
-from rocekit.track.pairing cimport Pairing, flow_key
+from rocekit.track.pairing cimport Pairing
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.lane.clean_lane cimport CleanLane

@@ -27,9 +27,9 @@ from rocekit.track.events import Event
 from rocekit.track.kept import Kept
 from rocekit.track.lane.clean_lane import CleanLane
 from rocekit.track.lane.clean_side import CleanSide
-from rocekit.track.pairing import Pairing, flow_key
+from rocekit.track.pairing import Pairing
 from rocekit.track.pairs.known_pairs import Pair
-from rocekit.track.pairs.waiting import Flow
+from rocekit.track.pairs.waiting import Flow, flow_key
 from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.requests import Requests
 from rocekit.track.rest.sides import PackedSide, pack
@@ -223,7 +223,7 @@ class Tracker(Pairing):
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
                 self._enter(flow, kind, r.opcode[i])
-            elif kind == REQUEST:
+            elif kind == REQUEST and flow.lobby is not None:
                 self._chains.request(r.flow[i], r.opcode[i])
                 self._lobby(flow).go_on(flow, r, i)
         elif kind == DATAGRAM:

@@ -11,6 +11,9 @@ cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t BEFORE
 cdef int64_t _SOURCE_BITS
+cdef int64_t _QPN_BITS
+cdef int64_t _LEAST_MTU
+cdef tuple OPERATION
 
 
 cdef class Flow:
@@ -73,3 +76,33 @@ cpdef list merged(list mine, list others)
 
 @cython.locals(found=list, at=Py_ssize_t, last=int64_t, first=int64_t, chain=Chain, rest=Chain)
 cdef list _cut(list mine, list others)
+
+
+@cython.locals(group=dict, flow=Flow, found=list)
+cpdef list facing(list groups, Flow responder)
+
+
+@cython.locals(count=int64_t, group=dict)
+cpdef int64_t count_of(list groups)
+
+
+@cython.locals(group=dict)
+cpdef bint is_in_any(Flow flow, list groups)
+
+
+cpdef object flow_key(Rows r, Py_ssize_t i)
+
+
+@cython.locals(way=int64_t)
+cpdef object way_key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
+
+
+@cython.locals(low=int64_t, high=int64_t)
+cpdef int64_t hosts_key(Flow flow)
+
+
+@cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
+cpdef int64_t fetched(list waited)
+
+
+cpdef int64_t span_of(Rows r, Py_ssize_t i) except -1

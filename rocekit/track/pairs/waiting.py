@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit import wire
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.wire import OPERATION
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 #: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
 BEFORE: Final = 1024
 _SOURCE_BITS: Final = ADDRESS_BITS
+_QPN_BITS: Final = 24
+_LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
+#: Below the scope in a flow's key.
+WAY_BITS: Final = 64
 #: The number of a flow whose connection was known before its packets; of one that had packets, but none since
 #: flows were numbered anew (see ``eviction``).
 AWAITED: Final = -1
@@ -179,3 +185,70 @@ def _cut(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
             )
             chain = rest
     return found
+
+
+def facing(groups: list[dict[Flow, None]], responder: Flow) -> list[Flow]:
+    """The flows that the responder faces."""
+    found = []
+    for group in groups:
+        for flow in group:
+            if faces(flow, responder):
+                found.append(flow)  # in a comprehension the names have no C types
+    return found
+
+
+def count_of(groups: list[dict[Flow, None]]) -> int:
+    """How many flows the groups have."""
+    count = 0
+    for group in groups:
+        count += len(group)
+    return count
+
+
+def is_in_any(flow: Flow, groups: list[dict[Flow, None]]) -> bool:
+    """Whether a group has the flow."""
+    for group in groups:  # noqa: SIM110 compiled, and a generator would not be
+        if flow in group:
+            return True
+    return False
+
+
+def explains_most(requester: Flow, responder: Flow) -> bool:
+    """Whether no other flow explains more of the responses, were it paired by now or not."""
+    return responder.votes[requester] == max(responder.votes.values())
+
+
+def flow_key(r: Rows, i: int) -> int:
+    """(Source, destination, destination QPN) and scope of packet ``i`` in one number."""
+    return way_key(r.src[i], r.dst[i], r.dest_qpn[i], r.around(i).scope)
+
+
+def way_key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
+    """The same of a flow: address numbers, the destination's QPN and the scope."""
+    way = (src << _SOURCE_BITS | dst) << _QPN_BITS | qpn
+    return way + (scope << WAY_BITS) if scope else way
+
+
+def hosts_key(flow: Flow) -> int:
+    """Both hosts' numbers in one, the lower one first."""
+    low, high = flow.src, flow.dst
+    if low > high:
+        low, high = high, low
+    return low << _SOURCE_BITS | high
+
+
+def fetched(waited: list[Waiting]) -> int:
+    """Read what waiting packets have: many cache lines are fetched together, not one after the other.
+
+    Returns a number that has no meaning.
+    """
+    touched = 0
+    for _, _, r, i, _ in waited:
+        touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
+        touched ^= r.ip_id[i] ^ r.ecn[i] ^ r.dma_length[i] ^ r.rkey[i] ^ r.syndrome[i] ^ r.msn[i]
+    return touched
+
+
+def span_of(r: Rows, i: int) -> int:
+    """How many PSNs the request at row ``i`` takes at most."""
+    return wire.psns_of(r.dma_length[i], _LEAST_MTU) if OPERATION[r.opcode[i]] == "READ" else 1

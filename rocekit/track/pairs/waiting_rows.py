@@ -7,16 +7,16 @@ them: each has columns of its own, which take many times the memory of a packet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets import Packets
 from rocekit.packets.rows import Rows
 from rocekit.track.bulk import singles
+from rocekit.track.pairs.waiting import Flow
 
 if TYPE_CHECKING:
     from rocekit.track.lobby import Lobby
-    from rocekit.track.pairs.waiting import Flow
 
 #: Waiting packets are copied out of a batch where they are less than one in so many of it.
 _FEW: Final = 4
@@ -37,7 +37,7 @@ class WaitingRows:
         self,
         rows: Rows,
         held: int,
-        lobbies: Collection[Lobby],
+        lobbies: Collection[Lobby | Flow],
         by_number: Sequence[Flow | None],
         end_chains: Callable[[], None],
     ) -> None:
@@ -54,7 +54,7 @@ class WaitingRows:
         elif held * _FEW <= len(rows) and len(lobbies) <= max(_LOBBIES, len(rows)):
             end_chains()
             self._batches = []
-            _keep_few([flow for lobby in lobbies if lobby.count for flow in lobby.waiting()])
+            _keep_few(list(waiting_flows(lobbies)))
         else:
             self._batches.append(rows)
             packets = sum(map(len, self._batches))
@@ -63,6 +63,16 @@ class WaitingRows:
                     end_chains()
                     _join(self._batches, by_number)
                 self._batches = []
+
+
+def waiting_flows(lobbies: Iterable[Lobby | Flow]) -> Iterator[Flow]:
+    """The flows with waiting packets: those of lobbies, and those that are alone between their hosts."""
+    for found in lobbies:
+        if isinstance(found, Flow):
+            if found.held:
+                yield found
+        elif found.count:
+            yield from found.waiting()
 
 
 def _keep_few(flows: Sequence[Flow]) -> None:

@@ -3,15 +3,22 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
+from rocekit.track.bulk cimport Chain
 from rocekit.track.connections cimport Connection
-from rocekit.track.ledger cimport Sink
+from rocekit.track.assembly cimport ends
+from rocekit.track.ledger cimport Sink, opened
 from rocekit.track.pairs.waiting cimport Flow
 from rocekit.track.progress cimport Progress
 from rocekit.track.requests cimport Requests, requests_of
 from rocekit.track.rest.sides cimport PackedSide, woken
+from rocekit.track.transfers cimport Transfer
 
 cdef tuple KINDS
 cdef tuple OPERATION
+cdef tuple STARTS
+cdef tuple ENDS
+cdef frozenset _SENT_WHOLE
+cdef int64_t ECN_CE
 cdef int64_t REQUEST
 cdef int64_t RESPONSE
 
@@ -19,6 +26,10 @@ cdef int64_t RESPONSE
 cdef class SideTable(Sink):
     cdef public list _sides
     cdef public Requests _spare
+
+    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
+    cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
+    cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
     cpdef Requests _awake(self, Connection connection, int64_t side)
 
@@ -33,5 +44,8 @@ cdef class SideTable(Sink):
     @cython.locals(requests=Requests, side=int64_t, rested=bint)
     cpdef _end(self, Connection connection)
 
-    @cython.locals(requests=Requests, progress=Progress)
+    @cython.locals(requests=Requests, progress=Progress, opcode=int64_t)
     cdef _end_alone(self, Connection connection, int64_t side, Rows r, Py_ssize_t i)
+
+    @cython.locals(psn=int64_t, opcode=int64_t, transfer=Transfer)
+    cdef _end_message(self, Connection connection, int64_t side, Rows r, Py_ssize_t i, Progress progress)

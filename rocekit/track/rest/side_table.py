@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.track.assembly import ends
 from rocekit.track.connections import NEITHER_KNOWN
-from rocekit.track.ledger import Sink
+from rocekit.track.ledger import Sink, opened
 from rocekit.track.progress import Progress
 from rocekit.track.requests import requests_of
 from rocekit.track.rest.sides import PackedSide, woken
-from rocekit.wire import OPERATION
+from rocekit.wire import ENDS, OPERATION, STARTS
+from rocekit.wire.network import ECN_CE
 from rocekit.wire.packet_kinds import KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.bulk import Chain
     from rocekit.track.connections import Connection
     from rocekit.track.pairs.waiting import Flow, Waiting
     from rocekit.track.requests import Requests
+
+#: Operations whose message is over when its packets are there: neither bytes nor PSNs are to come back.
+_SENT_WHOLE: Final = frozenset({"SEND", "WRITE"})
 
 
 class SideTable(Sink):
@@ -27,6 +33,24 @@ class SideTable(Sink):
         self._sides: list[Requests | PackedSide | Waiting | None] = []
         # A state machine for sides of which the capture has one packet: one is over before the next begins.
         self._spare: Requests | None = None
+
+    def _count(self, connection: Connection, r: Rows, i: int) -> None:
+        """Count the packet at row ``i`` as one of its connection."""
+        connection.packets += 1
+        if r.ecn[i] == ECN_CE:
+            connection.ce_marked += 1
+        time_ns = r.time_ns[i]
+        if connection.first_ns is None:
+            connection.first_ns = time_ns
+        connection.last_ns = time_ns
+
+    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+        """Track the packet at row ``i``, which is one of its flow's connection."""
+        raise NotImplementedError
+
+    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
+        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
+        raise NotImplementedError
 
     def _awake(self, connection: Connection, side: int) -> Requests | None:
         """The requests of a side, which may have been at rest; None: it has sent none."""
@@ -86,6 +110,10 @@ class SideTable(Sink):
         """End a side of which the capture has the packet at row ``i`` only: a flood has many."""
         progress = Progress(True)
         connection.has_progress(side, progress)
+        opcode = r.opcode[i]
+        if KINDS[opcode] == REQUEST and STARTS[opcode] and ENDS[opcode] and OPERATION[opcode] in _SENT_WHOLE:
+            self._end_message(connection, side, r, i, progress)
+            return
         requests = self._spare
         if requests is None:
             requests = self._spare = requests_of(connection, side, self, progress)
@@ -97,3 +125,19 @@ class SideTable(Sink):
         else:
             requests.respond(r, i)
         requests.finalise()
+
+    def _end_message(self, connection: Connection, side: int, r: Rows, i: int, progress: Progress) -> None:
+        """End a side that sent one message of one packet, which nothing responded to.
+
+        The state machine comes to the same.
+        """
+        psn, opcode = r.psn[i], r.opcode[i]
+        progress.start(psn)
+        progress.expected = progress.high = psn + 1
+        transfer = opened(self, connection, side, r, i, psn, OPERATION[opcode])
+        self.began(transfer)
+        transfer.packets, transfer.bytes = 1, r.payload_length[i]
+        ends(connection, transfer, r, i)
+        if transfer.announced >= 0:
+            transfer.bytes = transfer.announced
+        self.ended(transfer)

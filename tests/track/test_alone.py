@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from capture_bytes import Frame, pcap
 from rocekit import wire
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
+from rocekit.track.pairs.waiting import Flow
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame
 
@@ -68,3 +70,62 @@ def test_many_after_one_another() -> None:
     expected = tracked(frames, at_once=True)
     assert found["connections"] == expected["connections"]
     assert found["transfers"] == expected["transfers"]
+
+
+def talks(seed: int) -> list[bytes]:
+    """Packets between few hosts: most of them have one flow, some more, and some of those have responses."""
+    rng = random.Random(seed)
+    hosts = [f"10.0.3.{n}" for n in range(8)]
+    frames = []
+    for _ in range(rng.randrange(4, 40)):
+        src, dst = rng.sample(hosts, 2)
+        opcode = rng.choice(("RC_SEND_ONLY", "RC_RDMA_WRITE_FIRST", "RC_RDMA_READ_REQUEST", "RC_ACKNOWLEDGE"))
+        fields: dict[str, Any] = {"src": src, "dst": dst, "dest_qpn": rng.choice((17, 18)), "psn": 7}
+        has_data = opcode.partition("_")[2] not in _WITHOUT_DATA
+        frames.append(build_frame(opcode, payload=bytes(256) if has_data else b"", **fields))
+        if rng.random() < 0.3:
+            fields |= {"src": dst, "dst": src}
+            frames.append(build_frame("RC_ACKNOWLEDGE", payload=b"", msn=1, **fields))
+    return frames
+
+
+def told(frames: list[bytes], *, lobbies: bool) -> dict[str, Any]:
+    """What becomes of them; ``lobbies``: each flow gets one at its first packet."""
+    tracker = Tracker()
+    with open_capture(
+        io.BytesIO(pcap([Frame(frame, n) for n, frame in enumerate(frames)])), batch_frames=1
+    ) as reader:
+        decoder = Decoder()
+        for batch in reader:
+            tracker.feed(decoder.decode(batch))
+            for found in [*tracker._lobbies.values()]:
+                if lobbies and isinstance(found, Flow):
+                    tracker._lobby(found)
+    tracker.finish()
+    assert tracker._chains.waiters == tracker._chains.held == 0
+    return {
+        "connections": [(c.to_dict(), c.first_ns, c.last_ns) for c in tracker.connections],
+        "transfers": [t.to_dict() for t in tracker.transfers],
+    }
+
+
+def test_a_flow_that_is_alone_between_its_hosts_has_no_lobby_until_it_needs_one() -> None:
+    paired = 0
+    for seed in range(60):
+        frames = talks(seed)
+        found = told(frames, lobbies=False)
+        assert found == told(frames, lobbies=True)
+        paired += sum(c["paired_by"] is not None for c, _, _ in found["connections"])
+    assert paired > 100
+
+
+def test_a_flood_of_addresses_has_no_lobbies() -> None:
+    tracker = Tracker()
+    with open_capture(io.BytesIO(pcap([Frame(frame("RC_SEND_ONLY", n), n) for n in range(200)]))) as reader:
+        decoder = Decoder()
+        for batch in reader:
+            tracker.feed(decoder.decode(batch))
+    assert len(tracker._lobbies) == 200
+    assert all(isinstance(found, Flow) for found in tracker._lobbies.values())
+    tracker.finish()
+    assert len(tracker.connections) == len(tracker.transfers) == 200

@@ -89,16 +89,23 @@ def _weight(f: Finding) -> tuple[int, int, int]:
     return _number(f, "added_ns"), _number(f, "repeated_packets"), len(f.frames)
 
 
+def _numbers(findings: Sequence[Finding], name: str) -> list[int]:
+    """The numbers of those that have one."""
+    return [_number(f, name) for f in findings if name in f.evidence]
+
+
 def _costs(findings: Sequence[Finding]) -> str:
     """What they cost: packets as a sum; delays, which may overlap, from the smallest to the largest."""
     words = []
-    if lost := sum(_number(f, "lost_packets") for f in findings):
+    if lost := sum(_numbers(findings, "lost_packets")):
         words.append(f"at least {plural(lost, 'packet')} lost")
-    if packets := sum(_number(f, "repeated_packets") for f in findings):
+    if packets := sum(_numbers(findings, "repeated_packets")):
         words.append(f"{plural(packets, 'packet')} sent again")
-    delays = sorted(_number(f, "added_ns") for f in findings)
-    if delays[-1]:
-        least, most = duration(delays[0]), duration(delays[-1])
+    delays = _numbers(findings, "added_ns")
+    delays += [0] * (len(delays) < len(findings))
+    longest = max(delays)
+    if longest:
+        least, most = duration(min(delays)), duration(longest)
         each = least if least == most else f"{least} to {most}"
         words.append(f"{each} of delay each")
     return ", ".join(words)

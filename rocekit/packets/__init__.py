@@ -370,8 +370,8 @@ class Packets:
         Raises:
             ValueError: the packets are of :meth:`concat`, which keeps columns only.
         """
-        buffer, start = self._bytes(), int(self._payload_at[i])
-        stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
+        buffer, start = self._bytes(), self._payload_at.item(i)
+        stop = min(start + self["payload_length"].item(i), self._columns["limit"].item(i))
         return buffer[start:stop].tobytes() if 0 <= start < stop else b""
 
     def payload_bounds(self, rows: Column) -> tuple[NDArray[np.uint8], Column, Column]:

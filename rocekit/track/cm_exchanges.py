@@ -186,8 +186,9 @@ class Exchanges:
         if cm is None:
             return None
         message, transaction = cm.message, mad.transaction_id
-        record = CmRecord(frame, time_ns, message, src, dst, transaction, cm, ip_id=ip_id)
-        record.around = around
+        record = CmRecord(
+            frame, time_ns, message, src, dst, transaction, cm, None, False, False, ip_id, around
+        )
         local, remote = cm.several(_IDS)
         identity = (src, dst, around.scope, message, transaction, local)
         before = self._seen.get(identity)
@@ -212,8 +213,10 @@ class Exchanges:
     def _register(self, key: _Key, exchange: Exchange) -> None:
         """From now on messages with these addresses and this ID are the exchange's, in its scope."""
         known = self._by_ids.get(key)
-        others = [other for other in known if other.scope != exchange.scope] if known else []
-        self._by_ids[key] = [*others, exchange]
+        if known is None:
+            self._by_ids[key] = [exchange]
+        else:
+            self._by_ids[key] = [*(other for other in known if other.scope != exchange.scope), exchange]
 
     def _of(self, record: CmRecord, key: _Key) -> Exchange | None:
         """The exchange of a message: that of its scope, else one whose scope has no message this way."""
@@ -228,11 +231,12 @@ class Exchanges:
 
     def _request(self, record: CmRecord, local: int | None) -> None:
         key = (record.src, record.dst, local or 0)
-        known = next((e for e in self._by_ids.get(key, ()) if e.scope == record.around.scope), None)
-        if (record.repeated or record.duplicated) and known is not None:
-            record.exchange = known
-            known.records.append(record)
-            return
+        if record.repeated or record.duplicated:
+            for known in self._by_ids.get(key, ()):
+                if known.scope == record.around.scope:
+                    record.exchange = known
+                    known.records.append(record)
+                    return
         exchange = Exchange(record.src, record.dst, record, [record])
         record.exchange = exchange
         self.exchanges.append(exchange)

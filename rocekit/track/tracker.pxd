@@ -66,6 +66,8 @@ cdef class Tracker(Pairing):
     )
     cpdef feed(self, object packets, object mads=*)
 
+    cpdef _management(self, Rows r, Py_ssize_t i)
+
     @cython.locals(clean=CleanSide)
     cdef _count_before(self, Flow flow)
 

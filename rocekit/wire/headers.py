@@ -92,6 +92,11 @@ class Header:
                 found[f.name] = f.offset // 8, last, last * 8 - end, (1 << f.bits) - 1
         return found
 
+    @cached_property
+    def runs(self) -> dict[str, tuple[int, int]]:
+        """Where its runs of bytes are, by name: the first, and the end."""
+        return {f.name: (f.offset // 8, (f.offset + f.bits) // 8) for f in self.fields if f.is_bytes}
+
     def unpack(self, data: bytes | memoryview) -> dict[str, int | bytes]:
         """The fields of the header at the start of ``data``, reserved ones left out.
 

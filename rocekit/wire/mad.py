@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 Value = int | str | bytes
 _GID_BITS: Final = 128
+_GID_BYTES: Final = 16
+#: Where what a message does not have would be.
+_NOWHERE: Final = (0, 0)
 #: Of the common header: base version, class, class version, attribute ID and modifier (as in ``MAD``).
 _KINDS: Final = Struct(">BBB13xH2xI").unpack_from
 
@@ -111,10 +114,8 @@ class CmMessage(NamedTuple):
 
     def gid(self, name: str) -> bytes | None:
         """The bytes of a GID; None if the message does not have it or is cut before its end."""
-        field = self.layout.by_name.get(name)
-        if field is None or field.bits != _GID_BITS or field.offset + field.bits > len(self.data) * 8:
-            return None
-        return self.data[field.offset // 8 : (field.offset + field.bits) // 8]
+        first, end = self.layout.runs.get(name, _NOWHERE)
+        return self.data[first:end] if end - first == _GID_BYTES and end <= len(self.data) else None
 
     def address(self, name: str) -> str | None:
         """A GID as an IP address; None if the message does not have it or is cut before its end."""
@@ -123,8 +124,8 @@ class CmMessage(NamedTuple):
 
     def _private_bytes(self) -> bytes:
         """The private data with the IP addressing; what there is of it."""
-        field = self.layout.by_name.get("private_data")
-        return b"" if field is None else self.data[field.offset // 8 : (field.offset + field.bits) // 8]
+        first, end = self.layout.runs.get("private_data", _NOWHERE)
+        return self.data[first:end]
 
     @property
     def private_data(self) -> bytes:
@@ -149,10 +150,13 @@ class CmMessage(NamedTuple):
     @property
     def port(self) -> int | None:
         """The TCP port of a REQ's service ID; None for other service IDs and messages without one."""
+        service = self.number("service_id")
+        own = None if service is None else ip_service(service)
+        if own is None:
+            return None
         from rocekit.wire.applications import port_of
 
-        service = self.number("service_id")
-        return None if service is None else port_of(ip_service(service))
+        return port_of(own)
 
     def said(self, port: int | None = None) -> Said | None:
         """What the private data says of the application.

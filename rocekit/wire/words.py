@@ -12,8 +12,9 @@ def duration(ns: int | float) -> str:
     """A time with four digits: ``412.0 µs``, ``1.070 s``; without decimals where it has none: ``640 µs``."""
     span = abs(ns)
     for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)):
-        # In the next unit as soon as rounding would give 1,000 of this one.
-        if round(span / size, 1) < 1000 or unit == "s":
+        # In the next unit as soon as rounding would give 1,000 of this one; most are far from that.
+        rough = span / size
+        if rough < 999 or (rough < 1000 and round(rough, 1) < 1000) or unit == "s":
             break
     value = ns / size
     whole = ns % size == 0 or span >= 1000 * size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
 from rocekit.findings.witnesses import silence_evidence, silence_words
+from rocekit.wire.cm import ip_service
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ def service(request: CmRecord | None) -> str:
     """The service that a REQ names, in words."""
     if request is None:
         return "the service"
-    ip = request.cm.ip_cm
-    if ip is not None:
-        return f"port {ip['destination_port']}"
     number = request.cm.number("service_id")
-    return "the service" if number is None else f"service ID {number:#x}"
+    if number is None:
+        return "the service"
+    ip = None if ip_service(number) is None else request.cm.ip_cm
+    return f"service ID {number:#x}" if ip is None else f"port {ip['destination_port']}"
 
 
 def is_unanswered(evidence: Evidence, exchange: Exchange) -> bool:
@@ -79,9 +80,11 @@ def _has_reply_only(exchange: Exchange) -> bool:
 
 def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
     """The transmissions of a REQ that got no answer; empty if it got one, or could still get it."""
-    if _answers(exchange) or _got_reply(exchange):
-        return []
-    requests = exchange.sent("REQ")
+    requests = exchange.records  # the REQ alone
+    if len(requests) > 1:
+        if _answers(exchange) or _got_reply(exchange):
+            return []
+        requests = exchange.sent("REQ")
     silence = _end_ns(evidence, exchange) - requests[-1].time_ns
     return requests if len(requests) > 1 or silence > exchange.response_timeout_ns("REQ") > 0 else []
 
@@ -123,8 +126,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     answers = _answers(exchange)
     lone = [] if answers else _lone_request(evidence, exchange)
+    if not lone and not answers:
+        return
     requests = lone or exchange.sent("REQ")
-    if not lone and not (answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns):
+    if not lone and not (len(requests) > 1 and answers[0].time_ns > requests[1].time_ns):
         return
     first, last = requests[0], requests[-1]
     end_ns = _end_ns(evidence, exchange)

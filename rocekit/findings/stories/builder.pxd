@@ -41,6 +41,7 @@ cdef class StoryBuilder:
     cdef public list holes
     cdef public list response_holes
     cdef public list late_responses
+    cdef public int64_t quiet
     cdef public dict going_back
 
     @cython.locals(event=Event, transfer=Transfer, run=GoBack)
@@ -63,11 +64,15 @@ cdef class StoryBuilder:
     @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef _add_late(self, Event event, Transfer transfer)
 
-    @cython.locals(story=Story, late=Story, same=bint)
     cpdef _add_nak(self, Event event, Transfer transfer)
 
-    @cython.locals(story=Story, copy=Story, at=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(story=Story, late=Story, same=bint)
+    cpdef _put_nak(self, Event event, Transfer transfer)
+
     cpdef _add_repeat(self, GoBack run)
+
+    @cython.locals(story=Story, copy=Story, at=Py_ssize_t, end=Py_ssize_t)
+    cpdef _put_repeat(self, GoBack run)
 
     @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef Story _resume_nak(self, GoBack run)

@@ -102,6 +102,9 @@ class StoryBuilder:
         self.holes: list[Event] = []
         self.response_holes: list[Event] = []
         self.late_responses: list[Story] = []
+        # How many of the latest stories have neither NAKs nor go-backs, at least: of a flood of late packets
+        # all have none.
+        self.quiet = 0
         self.going_back = self._runs()
 
     def _runs(self) -> dict[int, GoBack]:
@@ -159,6 +162,7 @@ class StoryBuilder:
         story = Story(self.connection, self.side, psn)
         story.hole = self._hole(psn)
         self.stories.append(story)
+        self.quiet += 1
         return story
 
     def _last(self) -> Story | None:
@@ -166,6 +170,8 @@ class StoryBuilder:
 
     def _add_late(self, event: Event, transfer: Transfer | None) -> None:
         at, end = len(self.stories), self._first_recent()
+        if self.quiet >= _RECENT:
+            at = end
         while at > end:
             at -= 1
             story = self.stories[at]
@@ -186,6 +192,10 @@ class StoryBuilder:
         self.late_responses.append(story)
 
     def _add_nak(self, event: Event, transfer: Transfer | None) -> None:
+        self._put_nak(event, transfer)
+        self.quiet = 0
+
+    def _put_nak(self, event: Event, transfer: Transfer | None) -> None:
         story = self._last()
         same = story is not None and story.psn == event.psn and not self._is_acked(story, event.time_ns)
         if event.kind == "rnr_nak":
@@ -210,6 +220,10 @@ class StoryBuilder:
         story.add_transfer(transfer)
 
     def _add_repeat(self, run: GoBack) -> None:
+        self._put_repeat(run)
+        self.quiet = 0
+
+    def _put_repeat(self, run: GoBack) -> None:
         story = self._last()
         if story is not None and _is_copy_in_wait(story, run, self.stories):
             copy = Story(self.connection, self.side, run.first_psn, DUPLICATE)

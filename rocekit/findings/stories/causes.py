@@ -444,16 +444,20 @@ def loss_places(named: list[Story]) -> tuple[_Places, _Places]:
     before: _Places = defaultdict(int)
     behind: _Places = defaultdict(int)
     for story in named:
-        ips, side = story.connection.ips, story.side
-        request, response = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
         if story.rule == LOSS:
-            (before if story.hole is not None else behind)[request] += 1
+            (before if story.hole is not None else behind)[_way(story)] += 1
         elif story.rule == TAIL_LOSS:
             seen = story.go_backs[0].first_sight == 0 and story.psn <= story.go_backs[0].opener.sent_psn
-            (behind if seen else before)[request] += 1
+            (behind if seen else before)[_way(story)] += 1
         elif story.rule == IMPLIED_NAK:
             hidden = any(_has_response_hole(t) for t in story.transfers)
-            (before if hidden else behind)[response] += 1
+            (before if hidden else behind)[_way(story)[::-1]] += 1
         elif story.rule == ACK_LOSS and story.go_backs[0].after_ack:
-            behind[response] += 1
+            behind[_way(story)[::-1]] += 1
     return before, behind
+
+
+def _way(story: Story) -> tuple[str | None, str | None]:
+    """The sender and the receiver of a story's requests."""
+    ips, side = story.connection.ips, story.side
+    return ips[side], ips[1 - side]

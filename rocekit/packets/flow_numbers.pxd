@@ -11,6 +11,13 @@ cdef uint64_t _SHIFT
 
 cdef uint64_t MAPPED
 cdef tuple _OCTETS
+cdef list _hexes
+
+@cython.locals(
+    longest=Py_ssize_t, begins=Py_ssize_t, zeros=Py_ssize_t, ends=Py_ssize_t, n=Py_ssize_t, word=Py_ssize_t,
+    parts=list, text=str
+)
+cpdef str ipv6_of(uint64_t high, uint64_t low)
 
 cdef uint64_t _mixed(uint64_t key) noexcept nogil
 

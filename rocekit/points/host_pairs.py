@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rocekit.points.grounds import HostPairs
 
 Ints = NDArray[np.int64]
+
+#: So many hosts are looked up one by one, before all are: who shows some wants no more.
+_FIRST_HOSTS: Final = 16
 
 
 class Hosts(NamedTuple):
@@ -83,22 +86,18 @@ class PairsByName:
         """The places of the pairs, by their two names in order; with the number of the first one."""
         names = self._names
         order = np.argsort(self.high, kind="stable")
-        ordered = self.high[order]
         hosts = distinct(np.concatenate((self.low, self.high)))
-        of_low = [np.searchsorted(self.low, hosts, side=side).tolist() for side in ("left", "right")]
-        of_high = [np.searchsorted(ordered, hosts, side=side).tolist() for side in ("left", "right")]
-        by_high, high, low = order.tolist(), self.high.tolist(), self.low[order].tolist()
-        index_of = dict(zip(hosts.tolist(), range(len(hosts)), strict=True))
-        waiting = [names[host] for host in index_of]
+        waiting = [names[host] for host in hosts.tolist()]
         heapify(waiting)
+        pairs_of: Callable[[int], tuple[list[int], list[int]]] = _FewHosts(self, order).of
+        left = _FIRST_HOSTS
         while waiting:
             name = heappop(waiting)
             host = self._numbers[name]
-            index = index_of[host]
-            mine = slice(of_low[0][index], of_low[1][index])
-            others = slice(of_high[0][index], of_high[1][index])
-            places = [*range(mine.start, mine.stop), *by_high[others]]
-            partners = high[mine] + low[others]
+            if not left:
+                pairs_of = _ManyHosts(self, order, hosts).of
+            left -= 1
+            places, partners = pairs_of(host)
             found = {
                 (names[partner], place)
                 for partner, place in zip(partners, places, strict=True)
@@ -106,3 +105,37 @@ class PairsByName:
             }
             for _, place in sorted(found) if len(found) > 1 else found:
                 yield place, host
+
+
+class _FewHosts:
+    """The pairs of a host, looked up when they are asked for."""
+
+    def __init__(self, pairs: PairsByName, order: Ints) -> None:
+        self._low, self._high = pairs.low, pairs.high
+        self._order = order
+        self._ordered, self._low_of = pairs.high[order], pairs.low[order]
+
+    def of(self, host: int) -> tuple[list[int], list[int]]:
+        """The places of its pairs, and the other host of each."""
+        mine = slice(*np.searchsorted(self._low, (host, host + 1)).tolist())
+        others = slice(*np.searchsorted(self._ordered, (host, host + 1)).tolist())
+        places = [*range(mine.start, mine.stop), *self._order[others].tolist()]
+        return places, self._high[mine].tolist() + self._low_of[others].tolist()
+
+
+class _ManyHosts:
+    """The same, looked up for all hosts at once."""
+
+    def __init__(self, pairs: PairsByName, order: Ints, hosts: Ints) -> None:
+        ordered = pairs.high[order]
+        self._of_low = [np.searchsorted(pairs.low, hosts, side=side).tolist() for side in ("left", "right")]
+        self._of_high = [np.searchsorted(ordered, hosts, side=side).tolist() for side in ("left", "right")]
+        self._order, self._high, self._low_of = order.tolist(), pairs.high.tolist(), pairs.low[order].tolist()
+        self._index_of = dict(zip(hosts.tolist(), range(len(hosts)), strict=True))
+
+    def of(self, host: int) -> tuple[list[int], list[int]]:
+        """The places of its pairs, and the other host of each."""
+        index = self._index_of[host]
+        mine = slice(self._of_low[0][index], self._of_low[1][index])
+        others = slice(self._of_high[0][index], self._of_high[1][index])
+        return [*range(mine.start, mine.stop), *self._order[others]], self._high[mine] + self._low_of[others]

@@ -55,3 +55,7 @@ cdef class Kept:
 
     @cython.locals(transfer=Transfer)
     cpdef forget(self)
+
+
+@cython.locals(before=int64_t, transfer=Transfer)
+cpdef list in_order(list transfers)

@@ -119,7 +119,7 @@ class Kept:
         return True
 
     def _in_order(self) -> list[Transfer]:
-        return sorted(self._kept, key=_ID)
+        return in_order(self._kept)
 
     def forget(self) -> None:
         """Count and drop everything kept so far, for whoever follows a port for days."""
@@ -157,7 +157,7 @@ class Kept:
         plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():
             self._left_out[transfer.status] -= 1
-        return sorted((*self._kept, *plain.values()), key=_ID)
+        return in_order([*self._kept, *plain.values()])
 
 
 def is_over(transfer: Transfer) -> bool:
@@ -175,3 +175,13 @@ def _are_counted(connection: Connection, side: int) -> bool:
     return (
         negotiated[side].initiator_depth is not None or negotiated[1 - side].responder_resources is not None
     )
+
+
+def in_order(transfers: list[Transfer]) -> list[Transfer]:
+    """Transfers in order of their ids; a flood has them in it, and a number for each takes long."""
+    before = -1
+    for transfer in transfers:
+        if transfer.id < before:
+            return sorted(transfers, key=_ID)
+        before = transfer.id
+    return [*transfers]

@@ -115,7 +115,10 @@ class Lobby:
         if flow.scope or self._scopes:
             if not self._scopes:
                 self._scopes = {src: {0} for src in self._plain}
-            self._scopes.setdefault(flow.src, set()).add(flow.scope)
+            known = self._scopes.get(flow.src)
+            if known is None:
+                known = self._scopes[flow.src] = set()
+            known.add(flow.scope)
         elif flow.src not in self._plain:
             self._plain += (flow.src,)
         if self._ports:

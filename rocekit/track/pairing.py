@@ -120,7 +120,10 @@ class Pairing(SideTable):
         """
         way = way_key(r.src[i], r.dst[i], r.dest_qpn[i])
         if around.scope:
-            self._scopes.setdefault(way, set()).add(around.scope)
+            known = self._scopes.get(way)  # without a set for each packet of a flood
+            if known is None:
+                known = self._scopes[way] = set()
+            known.add(around.scope)
         scope, awaited = 0, self._awaited.get(way)
         while True:
             flow = self._flows.get(way + (scope << WAY_BITS))

@@ -19,11 +19,12 @@ from rocekit.track.connections import connected
 from rocekit.wire.build import build_frame
 
 
+@pytest.mark.parametrize("hosts", [12, 60])  # those of more than 16 are looked up at once
 @pytest.mark.parametrize("seed", range(5))
-def test_pairs_come_in_the_order_of_both_names(seed: int) -> None:
+def test_pairs_come_in_the_order_of_both_names(seed: int, hosts: int) -> None:
     rng = random.Random(seed)
-    names = [f"10.0.{rng.randrange(300)}.{n}" for n in range(12)]
-    a, b = (np.array([rng.randrange(12) for _ in range(60)], np.int64) for _ in range(2))
+    names = [f"10.0.{rng.randrange(300)}.{n}" for n in range(hosts)]
+    a, b = (np.array([rng.randrange(hosts) for _ in range(5 * hosts)], np.int64) for _ in range(2))
     table: Any = SimpleNamespace(names=names, numbers={name: n for n, name in enumerate(names)})
     pairs = PairsByName(a, b, table)
     expected: dict[tuple[str, ...], list[int]] = {}

@@ -19,6 +19,7 @@ except ImportError:
     from rocekit import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cpython.exc import PyErr_CheckSignals
     from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.stdlib import free, realloc
@@ -96,6 +97,7 @@ class _Writer:
         self._hand_on()
 
     def _hand_on(self) -> None:
+        PyErr_CheckSignals()  # Ctrl-C does not wait for the whole document
         # A character of half a pair is no UTF-8, and stays what it is.
         self._sink(self._text[: self._at].decode("utf-8", "surrogatepass"))
         self._at = 0

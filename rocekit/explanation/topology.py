@@ -182,9 +182,19 @@ class Topology:
                 return link.bytes[1]
         return 0
 
+    def _carried(self) -> dict[str, list[int]]:
+        """Payload bytes that each host sent, and received: there may be as many hosts as packets."""
+        found = {host: [0, 0] for host in self.hosts}
+        for link in self.links:
+            there, back = link.bytes
+            for src, dst, carried in ((link.a, link.b, there), (link.b, link.a, back)):
+                found[src][0] += carried
+                found[dst][1] += carried
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """The document that ``rocekit topology --format json`` prints."""
-        qps = self.qps_of
+        qps, carried = self.qps_of, self._carried()
         return {
             "shape": self.shape,
             "groups": [group.to_dict() for group in self.groups],
@@ -192,8 +202,8 @@ class Topology:
                 {
                     "ip": host,
                     "qps": sorted(qps[host]),
-                    "bytes_sent": sum(self.sent(host, peer) for peer in self.hosts),
-                    "bytes_received": sum(self.sent(peer, host) for peer in self.hosts),
+                    "bytes_sent": carried[host][0],
+                    "bytes_received": carried[host][1],
                 }
                 for host in self.hosts
             ],
@@ -258,15 +268,17 @@ def _groups(links: Collection[HostLink]) -> tuple[HostCluster, ...]:
         neighbours[link.a].add(link.b)
         neighbours[link.b].add(link.a)
     goes = {frozenset((link.a, link.b)): link.to for link in links}
-    groups, left = [], set(neighbours)
-    while left:
-        member = {min(left, key=_place)}
+    groups, grouped = [], set[str]()
+    for host in sorted(neighbours, key=_place):
+        if host in grouped:
+            continue
+        member = {host}
         edge = set(member)
         while edge:
-            edge = {peer for host in edge for peer in neighbours[host]} - member
+            edge = {peer for each in edge for peer in neighbours[each]} - member
             member |= edge
-        left -= member
-        groups.append(_shape({host: neighbours[host] - {host} for host in member}, goes))
+        grouped |= member
+        groups.append(_shape({each: neighbours[each] - {each} for each in member}, goes))
     return tuple(sorted(groups, key=lambda g: (-len(g.hosts), _place(min(g.hosts, key=_place)))))
 
 

@@ -128,11 +128,11 @@ def dot(topology: Topology, *, every: bool = False) -> str:
         '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica];',
         "  edge [fontname=Helvetica, fontsize=10, arrowsize=0.6];",
     ]
-    qps = topology.qps_of
+    qps, ends = topology.qps_of, _ends(topology) if every else {}
     for host in topology.hosts:
         if every:
             lines.append(f"  subgraph {_quoted('cluster ' + host)} {{ label={_quoted(host)};")
-            for number in _ends(topology, host):
+            for number in ends[host]:
                 lines.append(f"    {_node(host, number)} [label={_quoted(qpn(number))}];")
             lines.append("  }")
         else:
@@ -175,12 +175,14 @@ def _edges(a: str, b: str, carried: tuple[int, int], packets: tuple[int, int], m
     ]
 
 
-def _ends(topology: Topology, host: str) -> list[int | None]:
-    found: set[int | None] = set()
+def _ends(topology: Topology) -> dict[str, list[int | None]]:
+    """The QPNs at each host, the unknown one first."""
+    found: dict[str, set[int | None]] = {host: set() for host in topology.hosts}
     for link in topology.links:
         for q in link.qps:
-            found |= {number for ip, number in ((link.a, q.a_qpn), (link.b, q.b_qpn)) if ip == host}
-    return sorted(found, key=lambda number: -1 if number is None else number)
+            found[link.a].add(q.a_qpn)
+            found[link.b].add(q.b_qpn)
+    return {host: sorted(them, key=lambda n: -1 if n is None else n) for host, them in found.items()}
 
 
 def _node(host: str, number: int | None) -> str:

@@ -24,7 +24,7 @@ from rocekit.packets.merging.merge import UNSEEN
 from rocekit.packets.slim import PIECE
 from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
-from rocekit.points.overtaken import DoubtfulPieces, overtaken
+from rocekit.points.passing import Passing
 from rocekit.points.sightings import CLOCKS, FILES
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE
 from rocekit.wire.sorting import distinct, starts
@@ -193,6 +193,9 @@ class Paths:
                 if not (shown[first] and shown[second]):
                     continue  # it may be a capture of the other direction only
                 beyond = points[place + 2 :]
+                if sightings.are_alike(src, dst, first, second):
+                    self.every.append(self._clean(src, dst, own, first, second, beyond, by))
+                    continue
                 self.every.append(self._path(src, dst, own, first, second, beyond, by))
 
     # ------------------------------------------------------------------ questions
@@ -273,7 +276,7 @@ class Paths:
         self, src: str, dst: str, own: Rows, first: int, second: int, beyond: Sequence[int], by: str
     ) -> Path:
         seen = self._sightings.seen_ns
-        passing = _Passing.of(self._sightings, own, first, second)
+        passing = Passing.of(self._sightings, own, first, second)
         alone = passing.alone
         here, there = seen[first][alone], seen[second][alone]
         gone, new = here != UNSEEN, there != UNSEEN
@@ -326,6 +329,34 @@ class Paths:
             alone[only],
             {name: int(kinds[kind]) for name, kind in _KINDS.items()},
             self._of_connections(rows),
+        )
+
+    def _clean(
+        self, src: str, dst: str, own: Rows, first: int, second: int, beyond: Sequence[int], by: str
+    ) -> Path:
+        """A path of which both points have all packets in the same order."""
+        if not beyond:
+            self._fates[own] = _FATES.index(REACHED)
+        return Path(
+            src,
+            dst,
+            first,
+            second,
+            packets=len(own),
+            missing=0,
+            overtaken=0,
+            doubled=0,
+            only_second=0,
+            missed_second=0,
+            outside=0,
+            outside_second=0,
+            corrupted=0,
+            by=by,
+            missing_rows=_NO_ROWS,
+            overtaken_rows=_NO_ROWS,
+            only_second_rows=_NO_ROWS,
+            kinds=dict.fromkeys(_KINDS, 0),
+            connections=(),
         )
 
     @staticmethod
@@ -406,70 +437,3 @@ class Paths:
         counts = np.bincount(numbers[numbers >= 0])
         found = [MissingOf(int(n), int(counts[n])) for n in distinct(numbers[numbers >= 0])]
         return tuple(sorted(found, key=lambda c: (-c.missing, c.connection)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Passing:
-    """The packets of one way at two capture points.
-
-    Attributes:
-        both: how many packets both have.
-        here, there: the first and the last time of these at the first and at the second; None without any.
-        took: the shortest time and the 99th percentile of what they took; took_back: the same turned round.
-        usual: the median of it.
-        alone: the packets that only one of the two has.
-        moved: those that were overtaken.
-    """
-
-    both: int
-    here: tuple[int, int] | None
-    there: tuple[int, int] | None
-    took: tuple[int, int]
-    took_back: tuple[int, int]
-    usual: int
-    alone: Ints
-    moved: Ints
-
-    @classmethod
-    def of(cls, sightings: Sightings, own: Rows, first: int, second: int) -> _Passing:
-        took, count = np.empty(len(own), np.int64), 0
-        ends: list[tuple[int, ...]] = []
-        alone, stretches = [_NO_ROWS], DoubtfulPieces()
-        for at in range(0, len(own), PIECE):
-            rows = own[at : at + PIECE]
-            here, there = sightings.seen_ns[first][rows], sightings.seen_ns[second][rows]
-            both = (here != UNSEEN) & (there != UNSEEN)
-            if not both.all():
-                alone.append(rows[(here != UNSEEN) != (there != UNSEEN)].astype(np.int64))
-                rows, here, there = rows[both], here[both], there[both]
-            stretches.add((here, sightings.frames[first][rows]), (there, sightings.frames[second][rows]))
-            if len(rows):
-                ends.append((int(here.min()), int(here.max()), int(there.min()), int(there.max())))
-            np.subtract(there, here, out=took[count : count + len(rows)])
-            count += len(rows)
-        took = took[:count]
-        moved = [_NO_ROWS]
-        for begin, end in stretches.found():
-            rows = own[begin * PIECE : end * PIECE]
-            here, there = sightings.seen_ns[first][rows], sightings.seen_ns[second][rows]
-            both = (here != UNSEEN) & (there != UNSEEN)
-            rows, here, there = rows[both], here[both], there[both]
-            frames = [sightings.frames[file][rows] for file in (first, second)]
-            moved.append(rows[overtaken(here, frames[0], there, frames[1])].astype(np.int64))
-        if not count:
-            return cls(0, None, None, (0, 0), (0, 0), 0, np.concatenate(alone), np.concatenate(moved))
-        least, most = int(took.min()), int(took.max())
-        usual = int(np.median(took, overwrite_input=True))
-        late = int(np.quantile(took, 0.99, overwrite_input=True))
-        np.negative(took, out=took)
-        early = int(np.quantile(took, 0.99, overwrite_input=True))
-        return cls(
-            count,
-            (min(e[0] for e in ends), max(e[1] for e in ends)),
-            (min(e[2] for e in ends), max(e[3] for e in ends)),
-            (least, late),
-            (-most, early),
-            usual,
-            np.concatenate(alone),
-            np.concatenate(moved),
-        )

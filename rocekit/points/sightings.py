@@ -22,6 +22,7 @@ from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.packets.slim import PIECE
+from rocekit.points.ways import FEW_WAYS, Columns, Way, Ways
 from rocekit.wire import QPN_BITS
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import distinct, stable_order, starts
@@ -42,8 +43,6 @@ _NO_ROWS: Final[Rows] = np.empty(0, np.int32)
 _QPN_MASK: Final = (1 << QPN_BITS) - 1
 #: The pairs of so few hosts can be numbered with 16 bits.
 _FEW_HOSTS: Final = 256
-#: The packets of so few directions are looked for one after the other; those of more are sorted.
-_FEW_WAYS: Final = 64
 _NEVER: Final = np.iinfo(np.int64).max
 #: Points closer together than this are not put in an order.
 _LEAST_WAY_NS: Final = 200
@@ -115,7 +114,7 @@ class Sightings:
         self.alignments = merged.alignments
         self.identity = merged.identity
         self.time_ns = merged.time_ns
-        self._hops = merged.hops
+        self._columns = Columns(merged.seen_ns, merged.frames, merged.hops)
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
         self._src, self._dst = packets.column("src"), packets.column("dst")
@@ -124,9 +123,8 @@ class Sightings:
         self.ip_id, self.icrc_state = packets.column("ip_id"), packets.column("icrc_state")
         self._source_qpn, self._scope = packets.column("src_qpn"), packets.column("scope")
         self._sorted: dict[tuple[int, int], tuple[Rows, NDArray[np.int32]]] = {}
-        self._counts: dict[tuple[str, str], Ints] = {}
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
-        self._delays: dict[tuple[str, str, int, int], int] = {}
+        self._probably: dict[tuple[str, str], tuple[int, ...]] = {}
         self._order_by: dict[tuple[str, str], str] = {}
 
     def __len__(self) -> int:
@@ -146,13 +144,14 @@ class Sightings:
             pairs[at : at + len(src)] = codes
             if counts is not None:
                 counts += np.bincount(codes, minlength=len(counts))
-        if counts is not None and np.count_nonzero(counts) <= _FEW_WAYS:
+        if counts is not None and np.count_nonzero(counts) <= FEW_WAYS:
             ways = np.flatnonzero(counts).tolist()
             return {divmod(way, hosts): np.flatnonzero(pairs == way).astype(np.int32) for way in ways}
         order = stable_order(pairs).astype(np.int32)
         first = starts(pairs[order])
         rows = np.split(order, first[1:]) if len(first) else []
-        return {(int(self._src[own[0]]), int(self._dst[own[0]])): own for own in rows}
+        ends = (divmod(way, hosts) for way in pairs[order[first]].tolist())
+        return dict(zip(ends, rows, strict=True))
 
     def directions(self) -> Iterator[tuple[str, str, Rows]]:
         """The directions of two hosts: source, destination, and the rows of the packets."""
@@ -309,52 +308,25 @@ class Sightings:
 
     def _usual(self, src: str, dst: str, first: int, second: int) -> int:
         """The median delay from one capture point to another, 0 if no packet is in both."""
-        key = (src, dst, first, second)
-        if key not in self._delays:
-            self._delays[key] = int(self._median(self._rows(src, dst), first, second) or 0)
-        return self._delays[key]
+        return int(self._way(src, dst).median(first, second) or 0)
 
     # ------------------------------------------------------------------ the way
 
-    def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
-        """The delays from one capture point to another, ns."""
-        return self._delays_of(self._rows(src, dst), first, second)
+    @cached_property
+    def _ways(self) -> Ways:
+        return Ways(self._columns, self._directions)
 
-    def _delays_of(self, rows: Rows, first: int, second: int) -> Ints:
-        """How long packets took from one capture point to another, of those that both have."""
-        took, count = np.empty(len(rows), np.int64), 0
-        for at in range(0, len(rows), PIECE):
-            own = rows[at : at + PIECE]
-            here, there = self.seen_ns[first][own], self.seen_ns[second][own]
-            both = (here != UNSEEN) & (there != UNSEEN)
-            piece = there - here
-            piece = piece if both.all() else piece[both]
-            took[count : count + len(piece)] = piece
-            count += len(piece)
-        return took[:count]
+    def _way(self, src: str, dst: str) -> Way:
+        """What the captures have of the packets from one host to another."""
+        return self._ways.of(self._addresses.get(src, -1), self._addresses.get(dst, -1))
 
-    def _median(self, rows: Rows, first: int, second: int) -> float | None:
-        """The median time that packets took from one capture point to another; None if both have none."""
-        took = self._delays_of(rows, first, second)
-        return float(np.median(took, overwrite_input=True)) if len(took) else None
-
-    def _has(self, rows: Rows, file: int) -> NDArray[np.bool_]:
-        """Whether a capture has each of the packets."""
-        found = np.empty(len(rows), np.bool_)
-        for at in range(0, len(rows), PIECE):
-            found[at : at + PIECE] = self.frames[file][rows[at : at + PIECE]] != 0
-        return found
-
-    def seen_by(self, src: str, dst: str) -> Ints:
+    def seen_by(self, src: str, dst: str) -> list[int]:
         """How many of the packets from one host to another each capture has."""
-        known = self._counts.get((src, dst))
-        if known is None:
-            known = self._counts[src, dst] = np.zeros(len(self.names), np.int64)
-            rows = self._rows(src, dst)
-            for at in range(0, len(rows), PIECE):
-                own = rows[at : at + PIECE]
-                known += [np.count_nonzero(frames[own]) for frames in self.frames]
-        return known
+        return self._way(src, dst).counts
+
+    def are_alike(self, src: str, dst: str, first: int, second: int) -> bool:
+        """Whether two captures are known to have all packets from one host to another, in the same order."""
+        return self._way(src, dst).alike(first, second)
 
     def points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst``, in the order in which packets pass them.
@@ -368,16 +340,16 @@ class Sightings:
         return known
 
     def _order(self, src: str, dst: str) -> tuple[int, ...]:
-        there, back = self._rows(src, dst), self._rows(dst, src)
-        counts = self.seen_by(src, dst) + self.seen_by(dst, src)
-        if not counts.max(initial=0):
+        there, back = self._way(src, dst), self._way(dst, src)
+        counts = [sum(both) for both in zip(there.counts, back.counts, strict=True)]
+        if not any(counts):
             return ()
-        base = int(np.argmax(counts))
+        base = counts.index(max(counts))
         place = {base: 0.0}
         for file in range(len(self.names)):
             if file == base:
                 continue
-            ahead, behind = self._median(there, base, file), self._median(back, base, file)
+            ahead, behind = there.median(base, file), back.median(base, file)
             if ahead is not None and behind is not None:
                 place[file] = (ahead - behind) / 2
         ordered = sorted(place, key=lambda f: place[f])
@@ -385,48 +357,40 @@ class Sightings:
             return ()
         return tuple(ordered) if len(ordered) > 1 else ()
 
-    def _rows(self, src: str, dst: str) -> Rows:
-        """The packets from one host to another."""
-        return self._directions.get((self._addresses.get(src, -1), self._addresses.get(dst, -1)), _NO_ROWS)
-
     def probable_points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst`` where delays of both directions do not tell it.
 
         In the order of hop limits, or else of clocks, or else of the files (``order_by``).
         """
-        known = self._probable(src, dst)
-        if known:
-            self._order_by[src, dst] = known[1]
-            return known[0]
-        known = self._probable(dst, src)
-        if known:
-            self._order_by[src, dst] = known[1]
-            return known[0] if known[1] == FILES else known[0][::-1]
-        return ()
+        known = self._probably.get((src, dst))
+        if known is None:
+            known, by = self._probable(src, dst) or ((), None)
+            if by is None:
+                known, by = self._probable(dst, src) or ((), None)
+                known = known if by == FILES else known[::-1]
+            if by is not None:
+                self._order_by[src, dst] = by
+            self._probably[src, dst] = known
+        return known
 
     def order_by(self, src: str, dst: str) -> str:
         """What tells the order of the capture points: ``delays``, ``hops``, ``clocks`` or ``files``."""
         return self._order_by.get((src, dst), DELAYS)
 
     def _probable(self, src: str, dst: str) -> tuple[tuple[int, ...], str] | None:
-        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        rows = self._directions.get((here, there))
-        if rows is None:
-            return None
-        seen = [self._has(rows, file) for file in range(len(self.names))]
-        files = [f for f in range(len(self.names)) if seen[f].any()]
-        common = [(a, b) for a, b in combinations(files, 2) if (seen[a] & seen[b]).any()]
+        there, back = self._way(src, dst), self._way(dst, src)
+        seen = [file for file, count in enumerate(there.counts) if count]
+        common = [pair for pair in combinations(seen, 2) if there.common(*pair)]
         files = sorted({file for pair in common for file in pair})
         if not files:
             return None
-        hops = {f: float(np.median(self._hops[f][rows[seen[f]]])) for f in files}
+        hops = {f: there.hops(f) for f in files}
         if len(set(hops.values())) == len(files):
             return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
         if self._one_clock and len(files) > 1:
-            took = {f: 0.0 if f == files[0] else self._median(rows, files[0], f) or 0.0 for f in files}
+            took = {f: 0.0 if f == files[0] else there.median(files[0], f) or 0.0 for f in files}
             return tuple(sorted(files, key=lambda f: took[f])), DELAYS
-        back = self._directions.get((there, here), _NO_ROWS)
-        if any((self._has(back, a) & self._has(back, b)).any() for a, b in common):
+        if any(back.common(*pair) for pair in common):
             return tuple(files), FILES  # both directions: the points are at one place
         ahead = {f: self.alignments[f].offset_ns for f in files}
         if max(map(abs, ahead.values())) < _ONE_CLOCK_NS and len(set(ahead.values())) == len(files):
@@ -437,9 +401,9 @@ class Sightings:
     def one_way(self) -> list[OneWay]:
         """The delays between neighbouring capture points, by direction of two hosts."""
         found = []
-        for src, dst, _ in self.directions():
+        for src, dst, rows in self.directions():
             for first, second in pairwise(self.points(src, dst)):
-                took = Spread.of_column(self._took(src, dst, first, second))
+                took = Spread.of_column(self._columns.took(rows, first, second))
                 if took is not None:
                     found.append(OneWay(src, dst, first, second, took, self._bound(first, second)))
         return found

@@ -21,7 +21,8 @@ from talk import Talk
 
 import rocekit
 from rocekit import cli
-from rocekit.explanation.topology import Topology, arrange, topology
+from rocekit.explanation.topology import HostLink, Topology, arrange, topology
+from rocekit.report.topology import dot
 from rocekit.track.connections import Connection
 
 Way = tuple[int, int, int, int]
@@ -112,6 +113,43 @@ def test_what_is_drawn_does_not_depend_on_the_order_of_the_connections(
     before = arrange(connections, seen)
     draw.shuffle(connections)
     assert arrange(connections, seen) == before
+
+
+@given(figures)
+def test_what_a_host_sent_is_what_it_sent_to_each(drawn: tuple[str, int, random.Random]) -> None:
+    shape, n, draw = drawn
+    ways = [(a, b, draw.randrange(99), draw.randrange(99)) for a, b, _, _ in figure(shape, n)]
+    found = laid_out([*ways, (0, 0, 3, 4)], named(n, draw))
+    told = {host["ip"]: (host["bytes_sent"], host["bytes_received"]) for host in found.to_dict()["hosts"]}
+    assert told == {
+        host: (
+            sum(found.sent(host, peer) for peer in found.hosts),
+            sum(found.sent(peer, host) for peer in found.hosts),
+        )
+        for host in found.hosts
+    }
+
+
+def test_thousands_of_hosts_are_added_up_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host asked every other one, and each question went over all links: of 1,000 hosts for minutes."""
+    names = [f"10.{n >> 8}.{n & 255}.1" for n in range(5_000)]
+    star, pairs = (
+        laid_out(figure("star", 2_500), names),
+        laid_out([(n, n + 1, 1, 1) for n in range(0, 5_000, 2)], names),
+    )
+    asked = 0
+
+    def of(link: HostLink) -> tuple[int, int]:
+        nonlocal asked
+        asked += 1
+        return (1, 0)
+
+    monkeypatch.setattr(HostLink, "bytes", property(of))
+    for found in (star, pairs):
+        asked = 0
+        found.to_dict()
+        dot(found, every=True)
+        assert asked < 10 * len(found.links)
 
 
 def test_one_link_more_or_less_is_another_shape() -> None:

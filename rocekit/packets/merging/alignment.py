@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.slim import PIECE, SlimColumn
-from rocekit.wire.sorting import distinct, stable_order, starts
+from rocekit.wire.sorting import distinct, medians_of_each
 
 if TYPE_CHECKING:
     from rocekit.packets.merging.alike import Alike, RowNumbers
@@ -219,10 +219,7 @@ class _Ways:
             return {
                 way: float(np.median(values[self.of == way], overwrite_input=True)) for way in self.opposite
             }
-        order = stable_order(self.of)
-        first = starts(self.of[order])
-        rows = np.split(order, first[1:])
-        return {int(self.of[own[0]]): float(np.median(values[own])) for own in rows}
+        return dict(medians_of_each(values, self.of))
 
     def chosen(self, ways: Sequence[int]) -> Mask:
         """Which packets are of one of these ways."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.slim import PIECE, SlimColumn
-from rocekit.wire.sorting import distinct
+from rocekit.wire.sorting import distinct, stable_order, starts
 
 if TYPE_CHECKING:
     from rocekit.packets.merging.alignment import AlignedTimes
@@ -34,6 +34,8 @@ _LATE_NS: Final = 1_000_000_000
 #: Larger groups of equal packets are matched one after the other.
 _MOST_CELLS: Final = 250_000
 _AHEAD: Final = 1_000
+#: The packets of so few hosts are looked for one host after the other; those of more are sorted.
+_FEW_SOURCES: Final = 8
 #: The first round knows only packets that counting matches, the next also those of the round before.
 _ROUNDS: Final = 2
 
@@ -59,8 +61,11 @@ class _Limits:
         """By the times that packets took, which are put in another order."""
         if not len(took):
             return cls(-_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
-        quantiles = np.quantile(took, (0.01, 0.5, 0.99), overwrite_input=True)
-        low, middle, high = quantiles.astype(np.int64).tolist()
+        if (took == took[0]).all():  # often one packet; as np.quantile finds it, which takes much longer
+            low = middle = high = int(float(took[0]))
+        else:
+            quantiles = np.quantile(took, (0.01, 0.5, 0.99), overwrite_input=True)
+            low, middle, high = quantiles.astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.
         if middle >= 0:
@@ -150,6 +155,8 @@ class _Matcher:
         self._ways: dict[tuple[int, int, int], _Way] = {}
         self._limits: dict[tuple[int, int, int], _Limits] = {}
         self._common: dict[tuple[int, int], tuple[RowNumbers, RowNumbers]] = {}
+        self._has_many_sources = [len(distinct(o.ends.src)) > _FEW_SOURCES for o in alike.outlines]
+        self._by_source: dict[tuple[int, int], dict[int, Ints]] = {}
 
     def _time_of(self, rows: Ints | Numbers, file: int) -> Ints:
         found: Ints = self._times[file][rows - self._alike.begin[file]]
@@ -169,6 +176,7 @@ class _Matcher:
             self._common[first, second] = places[0, both], places[1, both]
         self._ways.clear()
         self._limits.clear()
+        self._by_source.clear()
 
     def _way(self, first: int, second: int, src: int) -> _Way:
         key = (first, second, src)
@@ -190,10 +198,32 @@ class _Matcher:
         if (first, second) not in self._common:
             self._common[first, second] = self._alike.common(first, second, least=0)
         a, b = self._common[first, second]
+        if self._has_many_sources[first]:
+            mine = self._places_of(first, second).get(src, _NO_TIMES)
+            for at in range(0, max(len(mine), 1), PIECE):
+                places = mine[at : at + PIECE]
+                yield self._time_of(a[places], first), self._time_of(b[places], second)
+            return
         for at in range(0, max(len(a), 1), PIECE):
             rows, others = a[at : at + PIECE], b[at : at + PIECE]
             own = self._src_of(rows, first) == src
             yield self._time_of(rows[own], first), self._time_of(others[own], second)
+
+    def _places_of(self, first: int, second: int) -> dict[int, Ints]:
+        """By host, which of the packets in common it sent: there may be as many hosts as packets."""
+        known = self._by_source.get((first, second))
+        if known is None:
+            rows = self._common[first, second][0]
+            pieces = range(0, len(rows), PIECE)
+            sources = np.concatenate(
+                [_NO_TIMES, *(self._src_of(rows[at : at + PIECE], first) for at in pieces)]
+            )
+            order = stable_order(sources)
+            begins = starts(sources[order])
+            places = np.split(order, begins[1:]) if len(begins) else []
+            known = dict(zip(sources[order[begins]].tolist(), places, strict=True))
+            self._by_source[first, second] = known
+        return known
 
     def mark_doubtful(self, doubtful: Mask) -> None:
         """Mark even groups of which a pair, the k-th of each capture, is off the usual time.
@@ -222,10 +252,14 @@ class _Matcher:
         others, rows = self._alike.pairs(groups, first, second)
         took = self._time_of(rows, second) - self._time_of(others, first)
         sources = self._src_of(rows, second)
-        for src in distinct(sources).tolist():
-            limits = self._limits_of(first, second, src)
-            off = (sources == src) & ((took < limits.least_ns) | (took > limits.most_ns))
-            doubtful[self._alike.group_of(rows[off], second)] = True
+        different = distinct(sources)
+        limits = [self._limits_of(first, second, src) for src in different.tolist()]
+        least, most = (
+            np.array([getattr(of, name) for of in limits], np.int64) for name in ("least_ns", "most_ns")
+        )
+        of = np.searchsorted(different, sources)
+        off = (took < least[of]) | (took > most[of])
+        doubtful[self._alike.group_of(rows[off], second)] = True
 
     def resolve(self, group: int, numbers: Numbers, total: int) -> int:
         """Number a group's packets from ``total`` on; returns the next free number."""

@@ -22,7 +22,7 @@ from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.packets.slim import PIECE
-from rocekit.points.ways import FEW_WAYS, Columns, Way, Ways
+from rocekit.points.ways import FEW_WAYS, CaptureColumns, HostWay, HostWays
 from rocekit.wire import QPN_BITS
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import distinct, stable_order, starts
@@ -114,7 +114,7 @@ class Sightings:
         self.alignments = merged.alignments
         self.identity = merged.identity
         self.time_ns = merged.time_ns
-        self._columns = Columns(merged.seen_ns, merged.frames, merged.hops)
+        self._columns = CaptureColumns(merged.seen_ns, merged.frames, merged.hops)
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
         self._src, self._dst = packets.column("src"), packets.column("dst")
@@ -313,10 +313,10 @@ class Sightings:
     # ------------------------------------------------------------------ the way
 
     @cached_property
-    def _ways(self) -> Ways:
-        return Ways(self._columns, self._directions)
+    def _ways(self) -> HostWays:
+        return HostWays(self._columns, self._directions)
 
-    def _way(self, src: str, dst: str) -> Way:
+    def _way(self, src: str, dst: str) -> HostWay:
         """What the captures have of the packets from one host to another."""
         return self._ways.of(self._addresses.get(src, -1), self._addresses.get(dst, -1))
 

@@ -33,7 +33,7 @@ _SMALL: Final = 1024
 _TOGETHER: Final = 1 << 17
 
 
-class Columns:
+class CaptureColumns:
     """By capture, columns of all packets.
 
     Attributes:
@@ -67,7 +67,7 @@ class Columns:
         return found
 
 
-class Way(Protocol):
+class HostWay(Protocol):
     """What the captures have of a way."""
 
     @property
@@ -90,7 +90,7 @@ class Way(Protocol):
 class _LargeWay:
     """A way that is asked by itself."""
 
-    def __init__(self, columns: Columns, rows: Rows) -> None:
+    def __init__(self, columns: CaptureColumns, rows: Rows) -> None:
         self._columns, self._rows = columns, rows
         self._medians: dict[Pair, float | None] = {}
 
@@ -149,26 +149,26 @@ def _pair(first: int, second: int) -> Pair:
     return (first, second) if first < second else (second, first)
 
 
-class Ways:
+class HostWays:
     """All ways.
 
     Args:
         rows: the packets of each way, in order.
     """
 
-    def __init__(self, columns: Columns, rows: Mapping[Ends, Rows]) -> None:
+    def __init__(self, columns: CaptureColumns, rows: Mapping[Ends, Rows]) -> None:
         self._columns, self._rows = columns, rows
         self._none = _LargeWay(columns, np.empty(0, np.int32))
 
-    def of(self, src: int, dst: int) -> Way:
+    def of(self, src: int, dst: int) -> HostWay:
         """The way between two hosts; without packets if there are none."""
         return self._known.get((src, dst), self._none)
 
     @cached_property
-    def _known(self) -> dict[Ends, Way]:
+    def _known(self) -> dict[Ends, HostWay]:
         many = len(self._rows) > FEW_WAYS
         small = [ends for ends, rows in self._rows.items() if many and len(rows) <= _SMALL]
-        found: dict[Ends, Way] = {}
+        found: dict[Ends, HostWay] = {}
         begin = count = 0
         for place, ends in enumerate(small):
             count += len(self._rows[ends])

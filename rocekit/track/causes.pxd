@@ -12,6 +12,7 @@ from rocekit.track.transfers cimport Transfer
 
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
+cdef tuple RNR_WAITS_NS
 
 @cython.locals(
     src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t, place=Py_ssize_t
@@ -79,6 +80,7 @@ cdef class Causes:
 
     cpdef int64_t _off_ns(self, int64_t told_ns, int64_t busy_ns, int64_t time_ns)
     cpdef int64_t wait_ns(self, Event refusal)
+    cpdef int64_t _asked_ns(self, Event refusal)
     cpdef int64_t _timeout_ns(self)
 
     @cython.locals(

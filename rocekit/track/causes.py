@@ -17,6 +17,7 @@ from rocekit.packets.rows import REMEMBERED
 from rocekit.track.events import Event
 from rocekit.track.recent import NEVER_NS, RING
 from rocekit.wire import OWN_RESPONSE
+from rocekit.wire.syndromes import RNR_WAITS_NS
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -401,9 +402,9 @@ class Causes:
             return min(self._asked_ns(refusal), max(0, self.progress.acked_ns - refusal.time_ns))
         return self._asked_ns(refusal)
 
-    @staticmethod
-    def _asked_ns(refusal: Event) -> int:
-        return wire.rnr_wait_ns(refusal.syndrome or 0)
+    def _asked_ns(self, refusal: Event) -> int:
+        asked_ns: int = RNR_WAITS_NS[(refusal.syndrome or 0) & 0x1F]
+        return asked_ns
 
     def _timeout_ns(self) -> int:
         """The requester's local ACK timeout: negotiated, else the shortest one seen; 0: not known."""

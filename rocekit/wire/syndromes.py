@@ -10,6 +10,8 @@ from rocekit.wire.limits import RNR_TIMER_US
 #: Kinds of syndromes, which bits 6 and 5 tell apart; bits 4 to 0 have the value.
 SYNDROME_KINDS: Final = MappingProxyType({0: "ACK", 1: "RNR_NAK", 2: "RESERVED", 3: "NAK"})
 ACK, RNR_NAK, NAK = 0, 1, 3
+#: How long an RNR NAK asks the requester to wait, by its timer code (9.7.5.2.8).
+RNR_WAITS_NS: Final = tuple(us * 1000 for us in RNR_TIMER_US)
 
 #: NAK codes (9.7.5, table "NAK Codes") and the name a transfer's status carries.
 NAK_CODES: Final = MappingProxyType(
@@ -47,7 +49,7 @@ def syndrome_value(syndrome: int) -> int:
 
 def rnr_wait_ns(syndrome: int) -> int:
     """How long an RNR NAK with this syndrome asks the requester to wait (9.7.5.2.8)."""
-    return RNR_TIMER_US[syndrome_value(syndrome)] * 1000
+    return RNR_WAITS_NS[syndrome & 0x1F]
 
 
 def make_syndrome(kind: int, value: int = NO_CREDITS) -> int:

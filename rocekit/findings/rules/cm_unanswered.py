@@ -91,8 +91,8 @@ def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
 
 def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
     """The transmissions of a REP that got no answer; empty if it got one, or could still get it."""
-    replies = exchange.sent("REP")
     reply_only = _has_reply_only(exchange)
+    replies = exchange.sent("REP")
     if not replies or (not reply_only and _ends_otherwise(exchange, replies)):
         return []
     connection = exchange.connection
@@ -169,7 +169,9 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
         yield from _lost_rtus(exchange)
         return
     again, retries = False, exchange.request.cm.number("max_cm_retries")
+    end_ns = evidence.last_ns
     if not _has_reply_only(exchange):
+        end_ns = _end_ns(evidence, exchange)
         soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
         again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
     came_again = len(replies) > 1 or retries == 0  # of a cut REQ they are not known
@@ -179,7 +181,7 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
         frames=[exchange.request.frame, *(r.frame for r in replies)],
         evidence={
             "times_sent": len(replies),
-            "silent_for_ns": _end_ns(evidence, exchange) - replies[-1].time_ns,
+            "silent_for_ns": end_ns - replies[-1].time_ns,
             "response_timeout_ns": exchange.response_timeout_ns("REP"),
             "max_retries": retries,
             "req_again_after_rep": again,

@@ -10,7 +10,6 @@ from rocekit import wire
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
-from rocekit.findings.stories.story import affected
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -88,21 +87,24 @@ def _odd(found: Mapping[str, Any]) -> str:
 def _failed(evidence: Evidence, stories: Sequence[Story]) -> tuple[Story | None, bool]:
     """The story in which the requester gave up (None if it did not), and whether that is proven."""
     for story in stories:
-        if any(status_of(t) == _EXCEEDED for t in affected([story])):
-            return story, True
+        for transfer in story.transfers:
+            if transfer.particulars is not None and status_of(transfer) == _EXCEEDED:
+                return story, True
+        if not story.gave_up:
+            continue
         limit = story.connection.negotiated[story.side].rnr_retry_count
-        if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
+        if limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
             return story, True
         timer_ns = wire.rnr_wait_ns(story.rnrs[-1].syndrome or 0)
         quiet_ns = evidence.last_ns - story.rnrs[-1].time_ns
-        if story.gave_up and limit is None and quiet_ns > max(_WAITS * timer_ns, _SLOW_TIMER_NS):
+        if limit is None and quiet_ns > max(_WAITS * timer_ns, _SLOW_TIMER_NS):
             return story, False  # it should have sent again long ago
     return None, False
 
 
 def _waits(stories: Sequence[Story]) -> dict[str, Any]:
     """The RNR timers that the responder sent, and how long the requester waited."""
-    timers = [wire.rnr_wait_ns(e.syndrome or 0) // 1000 for s in stories for e in s.rnrs]
+    timers = {wire.rnr_wait_ns(code or 0) // 1000 for code in {e.syndrome for s in stories for e in s.rnrs}}
     waits = []
     for story in stories:
         sent_again = sorted(g.time_ns for g in story.repeats if g.first_psn <= story.psn)

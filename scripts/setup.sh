@@ -204,7 +204,7 @@ install_project() {
     stamp="$VENV/.installed-$extras"
     # What is compiled has its types beside it: a change there, or in the source, means compiling anew.
     mapfile -t types < <(find rocekit -name "*.pxd" | sort)
-    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/packets/*.c rocekit/record/lines/*.c 2>/dev/null | sha256sum)
+    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/packets/*.c rocekit/record/lines/*.c rocekit/machine/*.c 2>/dev/null | sha256sum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
         say "installing rocekit[$extras] in $VENV (its loops are compiled, which takes some minutes)"
         if install_compiled "$extras"; then

@@ -2,6 +2,8 @@
 
     .venv/bin/python benchmarks/hostile.py
     .venv/bin/python benchmarks/hostile.py --cases gaps,sources --packets 50000
+    .venv/bin/python benchmarks/hostile.py --command "report -o /tmp/report.html" --times 1
+    .venv/bin/python benchmarks/hostile.py --cases sources --twice
 
 Each case is made with two sizes, so that a cost that grows faster than the file shows. A run is a whole
 process with its output to /dev/null; the start-up (a capture of 100 packets) is taken off, of time and of
@@ -475,8 +477,9 @@ def main() -> None:
     parser.add_argument("--packets", type=int, default=20_000)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--command", default="analyze", help="with its options")
+    parser.add_argument("--twice", action="store_true", help="each capture as two of the same traffic")
     options = parser.parse_args()
-    command = options.command.split()
+    command, twice = options.command.split(), 1 + options.twice
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small = str(folder / "small.pcap")
@@ -496,9 +499,9 @@ def main() -> None:
                 save(plain, normal_journal(size))
             elif not plain.exists():
                 run("generate", str(plain), "--packets", str(size), "--snaplen", "128")
-            return (*command, small, "--journal", str(plain)) if journal else (*command, str(plain))
+            return (*start, "--journal", str(plain)) if journal else (*command, *[str(plain)] * twice)
 
-        start = (*command, small)
+        start = (*command, *[small] * twice)
         found = []
         for case in options.cases.split(","):
             chosen = CASES[case]
@@ -507,7 +510,9 @@ def main() -> None:
             own = []
             for size in (count // 4, count):
                 path = save(folder / f"{case}.{size}{chosen.suffix}", chosen.make(size))
-                own.append((*start, "--journal", str(path)) if is_journal else (*command, str(path)))
+                own.append(
+                    (*start, "--journal", str(path)) if is_journal else (*command, *[str(path)] * twice)
+                )
                 plain = normal_of(size, is_journal)
                 # In turns, and the least of all runs of the same file: the machine has other work as well.
                 for _ in range(options.times):

@@ -11,6 +11,7 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -342,8 +343,14 @@ def _passes(
 
 def _place(ip: str, qpn: int | None = None) -> tuple[int, int, int]:
     """The sort key of addresses: by number, IPv4 first."""
+    return *_address_place(ip), _number(qpn)
+
+
+@lru_cache(1 << 16)
+def _address_place(ip: str) -> tuple[int, int]:
+    """Each address is asked for many times, and takes longer to parse than to compare."""
     address = ipaddress.ip_address(ip)
-    return address.version, int(address), _number(qpn)
+    return address.version, int(address)
 
 
 def _number(qpn: int | None) -> int:

@@ -230,7 +230,14 @@ class Paths:
 
     def of(self, src: str, dst: str) -> list[Path]:
         """The paths from one host to another."""
-        return [p for p in self.every if (p.src, p.dst) == (src, dst)]
+        return self._by_way.get((src, dst), [])
+
+    @cached_property
+    def _by_way(self) -> dict[tuple[str, str], list[Path]]:
+        found: dict[tuple[str, str], list[Path]] = {}
+        for path in self.every:
+            found.setdefault((path.src, path.dst), []).append(path)
+        return found
 
     def frames(self, path: Path, rows: Ints) -> list[int]:
         """The frame references of packets in the first capture of a path, or else in the second."""
@@ -421,6 +428,8 @@ class Paths:
         """
         seen = self._sightings.seen_ns[second]
         gone, fresh = np.flatnonzero(missing), np.flatnonzero(new)
+        if not len(gone):
+            return gone, fresh[:0]
         places = np.searchsorted(own, self._strays)
         elsewhere = self._strays[own[np.minimum(places, len(own) - 1)] != self._strays]
         elsewhere = elsewhere[seen[elsewhere] != UNSEEN]

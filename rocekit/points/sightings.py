@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 
+SidesByWay = dict[tuple[int, int, int], list[tuple["Connection", int]]]
+
 #: What tells the order of capture points.
 DELAYS, HOPS, CLOCKS, FILES = "delays", "hops", "clocks", "files"
 #: Clocks that differ by less are probably one machine's, or set by one.
@@ -126,6 +128,7 @@ class Sightings:
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._probably: dict[tuple[str, str], tuple[int, ...]] = {}
         self._order_by: dict[tuple[str, str], str] = {}
+        self._sides_of: tuple[Sequence[Connection], SidesByWay] | None = None
 
     def __len__(self) -> int:
         """How many packets there are, each counted once."""
@@ -202,14 +205,7 @@ class Sightings:
 
     def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
         """The connection of each packet and the side that sent it; −1 where there is none."""
-        known: dict[tuple[int, int, int], list[tuple[Connection, int]]] = {}
-        for connection in connections:
-            for side in (0, 1):
-                qpn = connection.qpns[1 - side]
-                if qpn is not None:
-                    ips = (connection.ips[side], connection.ips[1 - side])
-                    src, dst = (self._addresses.get(ip or "", -1) for ip in ips)
-                    known.setdefault((src, dst, qpn), []).append((connection, side))
+        known = self._sides_by_way(connections)
         numbers, sides = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
         columns = (self._src, self._dst, self.qpn, self._source_qpn, self.time_ns)
         for i, (src, dst, qpn, source_qpn, time_ns) in enumerate(
@@ -221,6 +217,20 @@ class Sightings:
             if found:
                 numbers[i], sides[i] = found[-1][0].id, found[-1][1]
         return numbers, sides
+
+    def _sides_by_way(self, connections: Sequence[Connection]) -> SidesByWay:
+        """The sides of connections by source, destination and destination QPN, made once."""
+        if self._sides_of is None or self._sides_of[0] is not connections:
+            known: SidesByWay = {}
+            for connection in connections:
+                for side in (0, 1):
+                    qpn = connection.qpns[1 - side]
+                    if qpn is not None:
+                        ips = (connection.ips[side], connection.ips[1 - side])
+                        src, dst = (self._addresses.get(ip or "", -1) for ip in ips)
+                        known.setdefault((src, dst, qpn), []).append((connection, side))
+            self._sides_of = connections, known
+        return self._sides_of[1]
 
     def first_arrival(self, rows: Ints, file: int) -> Ints:
         """For each packet, when a capture first has a packet of its kind (request or not) with its PSN."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from amount import examples
@@ -31,7 +34,9 @@ def points(draw: random.Random, hosts: int, captures: int) -> list[bytes]:
             now += draw.randrange(1, 20_000)
             back = not one_way and draw.random() < 0.4
             src, dst = ends[::-1] if back else ends
-            kind = {"opcode": "RC_ACKNOWLEDGE", "msn": psn} if back else {"opcode": "RC_SEND_ONLY"}
+            kind: dict[str, Any] = (
+                {"opcode": "RC_ACKNOWLEDGE", "msn": psn} if back else {"opcode": "RC_SEND_ONLY"}
+            )
             ip_id = draw.randrange(1, 1 << 16) if numbered else 0
             for again in range(1 + (draw.random() < 0.1)):
                 passed = now + again * draw.choice([1_000, 3_000_000])
@@ -71,3 +76,51 @@ def test_many_ways_say_what_each_says_by_itself(
             return json.dumps(rocekit.analyze(*files).to_dict())
 
     assert document(0) == document(1_000)
+
+
+def lossy(hosts: int) -> list[bytes]:
+    """Two captures; of every pair of hosts a request is lost between them, and sent again after a NAK."""
+    seen: list[list[Frame]] = [[], []]
+    for pair in range(hosts):
+        ends = f"10.0.{pair}.1", f"10.0.{pair}.2"
+        for step, (psn, back, syndrome) in enumerate(
+            [(0, 0, None), (1, 0, None), (2, 0, None), (1, 1, 0x60), (1, 0, None), (2, 0, None), (2, 1, 0x1F)]
+        ):
+            src, dst = ends[::-1] if back else ends
+            fields: dict[str, Any] = {"opcode": "RC_SEND_ONLY"}
+            if syndrome is not None:
+                fields = {"opcode": "RC_ACKNOWLEDGE", "syndrome": syndrome, "msn": psn}
+            number = 1 + pair * 7 + step
+            frame = build_frame(src=src, dst=dst, dest_qpn=2 + back, psn=psn, identification=number, **fields)
+            at = START_NS + number * 10_000
+            if step != 1:
+                seen[1].append(Frame(frame, at + (0 if back else 3_000)))
+            seen[0].append(Frame(frame, at + (3_000 if back else 0)))
+    return [pcap(sorted(of, key=lambda frame: frame.time_ns), unit="ns") for of in seen]
+
+
+def test_losses_between_many_hosts_cost_no_square_of_them(tmp_path: Path) -> None:
+    """Each way with a loss went over all connections, and over all paths: 4,000 hosts took half a minute."""
+
+    def calls(hosts: int) -> int:
+        files = [tmp_path / f"{hosts}.{n}.pcap" for n in range(2)]
+        for file, data in zip(files, lossy(hosts), strict=True):
+            file.write_bytes(data)
+        count = 0
+
+        def called(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(called)
+        try:
+            analysis = rocekit.analyze(*files)
+        finally:
+            sys.setprofile(None)
+        paths = analysis.capture.paths
+        assert paths is not None
+        assert sum(path.missing for path in paths.every) == hosts
+        return count
+
+    calls(1)  # what is loaded once
+    assert calls(250) < 5 * calls(60)

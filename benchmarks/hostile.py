@@ -250,14 +250,25 @@ def datagrams(count: int) -> Iterator[bytes]:
     return pcap(write(n, "UD_SEND_ONLY", dest_qpn=2 + n, src_qpn=n + 2) for n in range(count))
 
 
-def networks(count: int) -> Iterator[bytes]:
-    """Every packet in another virtual network (VXLAN)."""
+def networks(count: int, step: int = 0) -> Iterator[bytes]:
+    """Every packet in another virtual network (VXLAN), with a QPN that is ``step`` less."""
     inner = write(0, "RC_SEND_ONLY")
     udp = struct.pack(">HHHH", 51000, 4789, 16 + len(inner), 0)
     length = 28 + 8 + len(inner)
     ip = struct.pack(">BBHHHBBH8s", 0x45, 0, length, 0, 0, 64, 17, 0, bytes((10, 9, 0, 1, 10, 9, 0, 2)))
     outer = bytes(12) + b"\x08\x00" + ip + udp
-    return pcap(outer + struct.pack(">II", 8 << 24, n + 1 << 8) + inner for n in range(count))
+
+    def frames() -> Iterator[bytes]:
+        for n in range(count):
+            inside = write(0, "RC_SEND_ONLY", dest_qpn=0xF00000 - step * n & 0xFFFFFF) if step else inner
+            yield outer + struct.pack(">II", 8 << 24, n + 1 << 8) + inside
+
+    return pcap(frames())
+
+
+def colliding_networks(count: int) -> Iterator[bytes]:
+    """The same, with QPNs so that keys of 64 bits below a network's number have one hash in Python."""
+    return networks(count, 8)
 
 
 def accepted(count: int) -> Iterator[bytes]:
@@ -418,6 +429,7 @@ CASES: dict[str, Case] = {
         (one_req,),
         (accepted,),
         (networks,),
+        (colliding_networks,),
         (datagrams,),
         (interfaces, ".pcapng", 1.0, 2),
         (sections, ".pcapng", 1.0, 3),

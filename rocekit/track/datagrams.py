@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.packets.rows import Rows
 from rocekit.track.events import happened
 from rocekit.track.ledger import Sink
+from rocekit.track.pairs.waiting import SCOPE
 from rocekit.track.transfers import SENT, Transfer, begun
 from rocekit.wire import IMMDT, OPCODES
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 4096
 _QPN_BITS: Final = 24
 _NO_QPN: Final = (1 << _QPN_BITS) - 1
-_END_BITS: Final = 64
 _HAS_IMMEDIATE: Final = tuple(v in OPCODES and IMMDT in OPCODES[v].headers for v in range(256))
 
 
@@ -64,7 +64,7 @@ class Datagrams:
             return plain
         if not self._scoped:
             self._begin_scopes()
-        return plain[0] + (scope << _END_BITS), plain[1] + (scope << _END_BITS)
+        return plain[0] + scope * SCOPE, plain[1] + scope * SCOPE
 
     def _connected(self, r: Rows, i: int) -> Connection:
         """A new connection, whose ``a`` sends packet ``i``."""

@@ -17,7 +17,7 @@ from rocekit.track.cm_exchanges import Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.pairs.address_numbers import AddressNumbers
-from rocekit.track.pairs.waiting import AWAITED, UNNUMBERED, way_key
+from rocekit.track.pairs.waiting import AWAITED, SCOPE, UNNUMBERED, way_key
 from rocekit.track.pairs.waiting_rows import WaitingRows, waiting_flows
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
@@ -220,9 +220,9 @@ def _datagrams(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> D
     after._scoped = before._scoped
 
     def end(key: int) -> int:
-        scope, place = key >> 64, key & (1 << 64) - 1
+        scope, place = divmod(key, SCOPE)
         number, qpn = place >> QPN_BITS, place & (1 << QPN_BITS) - 1
-        return (scope << 64) + (addresses.of(number) << QPN_BITS | qpn)
+        return scope * SCOPE + (addresses.of(number) << QPN_BITS | qpn)
 
     for (first, second), (connection, side) in before._ends.items():
         if id(connection) in staying:

@@ -22,8 +22,8 @@ from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.pairs.waiting import (
     AWAITED,
     NONE_HELD,
+    SCOPE,
     UNNUMBERED,
-    WAY_BITS,
     Flow,
     Waiting,
     explains_most,
@@ -126,13 +126,13 @@ class Pairing(SideTable):
             known.add(around.scope)
         scope, awaited = 0, self._awaited.get(way)
         while True:
-            flow = self._flows.get(way + (scope << WAY_BITS))
+            flow = self._flows.get(way + scope * SCOPE)
             if flow is not None and flow.number == AWAITED and flow.connection is not None:
                 break
             if not awaited:
                 return None
             scope = awaited.pop()
-        del self._flows[way + (scope << WAY_BITS)]
+        del self._flows[way + scope * SCOPE]
         flow.around, flow.scope = around, around.scope
         flow.connection.has_around(flow.side, around)
         return flow
@@ -404,7 +404,7 @@ class Pairing(SideTable):
                 continue
             way = way_key(here, there, qpns[1 - side])
             for scope in (0, *self._scopes.get(way, ())):
-                key = way + (scope << WAY_BITS)
+                key = way + scope * SCOPE
                 old = self._flows.get(key)
                 if old is None or old.connection is None:
                     continue
@@ -449,7 +449,7 @@ class Pairing(SideTable):
         if flow.scope:
             self._scopes.setdefault(way, set()).add(flow.scope)
             self._awaited.setdefault(way, set()).add(flow.scope)
-        self._replace(way + (flow.scope << WAY_BITS), flow)
+        self._replace(way + flow.scope * SCOPE, flow)
 
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int, around: Wrapping) -> None:
         """A REP answered a REQ: ``a`` sent the REQ, ``b`` the REP (address numbers).

@@ -15,6 +15,7 @@ from rocekit.analysis import Analysis
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.files.reader import open_capture
 from rocekit.report.text import connection_lines
+from rocekit.track.pairs.waiting import way_key
 
 Around = Callable[[bytes, bool], bytes]
 """Puts something around an IP packet; whether its sender is the first one of the capture."""
@@ -193,3 +194,18 @@ def test_a_tunnel_inside_a_vlan_keeps_both(tmp_path: Path) -> None:
     nested = lambda packet, first: around(packet, BY_NAME["qinq"], BY_NAME["vxlan"])  # noqa: E731
     (connection,) = rocekit.analyze(write("ping-write-clean.pcap", tmp_path / "x.pcapng", nested)).connections
     assert connection.to_dict()["vlan"] == [20, 30]
+
+
+def test_networks_and_qpns_cannot_be_chosen_whose_keys_have_one_hash() -> None:
+    """With 64 bits below a network's number they could: 20,000 packets took as long as millions."""
+    for step in (8, 16, 2**21):
+        keys = {way_key(1, 2, 0xF00000 - step * n & 0xFFFFFF, n) for n in range(1, 4_000)}
+        assert len({hash(key) for key in keys}) > 3_900
+    keys = {
+        way_key(a, b, qpn, scope)
+        for a in (0, 9)
+        for b in (0, 9)
+        for qpn in (0, 2**24 - 1)
+        for scope in range(9)
+    }
+    assert len(keys) == 2 * 2 * 2 * 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import urandom
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
@@ -22,8 +23,9 @@ BEFORE: Final = 1024
 _SOURCE_BITS: Final = ADDRESS_BITS
 _QPN_BITS: Final = 24
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
-#: Below the scope in a flow's key.
-WAY_BITS: Final = 64
+#: What a scope counts in a key, which is more than any two addresses with a QPN. Secret: Python's hash of a
+#: number is what is left of a division, and scopes and QPNs could be chosen that all have one hash.
+SCOPE: Final = (1 << 64) + int.from_bytes(urandom(8), "little")
 #: The number of a flow whose connection was known before its packets; of one that had packets, but none since
 #: flows were numbered anew (see ``eviction``).
 AWAITED: Final = -1
@@ -226,7 +228,7 @@ def flow_key(r: Rows, i: int) -> int:
 def way_key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
     """The same of a flow: address numbers, the destination's QPN and the scope."""
     way = (src << _SOURCE_BITS | dst) << _QPN_BITS | qpn
-    return way + (scope << WAY_BITS) if scope else way
+    return way + scope * SCOPE if scope else way
 
 
 def hosts_key(flow: Flow) -> int:

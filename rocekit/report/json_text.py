@@ -2,8 +2,8 @@
 """Values as the text of JSON documents: what ``json.JSONEncoder`` writes, byte for byte.
 
 Python's encoder is slow where it indents: it is not written in C there. Documents of many connections have
-tens of millions of values, and the end of a live trace is to come soon. No library that is fast indents by
-one space, or writes the same in ASCII. Compiled, values go straight into bytes; else Python's encoder works.
+tens of millions of values, and a live trace is to end soon after Ctrl-C. No fast library indents by one
+space, or writes ASCII alone. Compiled, values go straight into bytes; else Python's encoder works.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if cython.compiled:
 _PIECE: Final = 1 << 18
 #: The deepest document. Ours have a dozen levels; what is part of itself has no end.
 _DEEPEST: Final = 500
-#: The most bytes of a number of 64 bits, and of an escaped character.
+#: More bytes than a number of 64 bits has.
 _LONGEST: Final = 24
 _SPACE: Final = 0x20
 _QUOTE: Final = 0x22
@@ -131,6 +131,8 @@ class _Writer:
             self._at += 1 + depth
 
     def _value(self, value: Any, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise RecursionError("a JSON document is deeper than any of ours")
         if type(value) is str:
             self._string(value)
         elif value is None:
@@ -167,8 +169,6 @@ class _Writer:
         if not value:
             self._copy(b"{}")
             return
-        if depth > _DEEPEST:
-            raise RecursionError("a JSON document is deeper than any of ours")
         self._put(ord("{"))
         first = True
         for key, item in value.items():
@@ -191,8 +191,6 @@ class _Writer:
         if not value:
             self._copy(b"[]")
             return
-        if depth > _DEEPEST:
-            raise RecursionError("a JSON document is deeper than any of ours")
         self._put(ord("["))
         first = True
         for item in value:

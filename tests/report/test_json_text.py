@@ -58,3 +58,10 @@ def test_a_large_document_comes_in_pieces() -> None:
 def test_what_is_no_json_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         json_text.line(value)
+
+
+def test_what_is_part_of_itself_has_no_end() -> None:
+    value: list[object] = []
+    value.append({"again": value})
+    with pytest.raises(RecursionError):
+        json_text.line(value)

@@ -221,12 +221,12 @@ def explains_most(requester: Flow, responder: Flow) -> bool:
 
 
 def flow_key(r: Rows, i: int) -> int:
-    """(Source, destination, destination QPN) and scope of packet ``i`` in one number."""
+    """The ``way_key`` of the packet at row ``i``."""
     return way_key(r.src[i], r.dst[i], r.dest_qpn[i], r.around(i).scope)
 
 
 def way_key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
-    """The same of a flow: address numbers, the destination's QPN and the scope."""
+    """Source and destination (numbers of addresses), destination QPN and scope in one number."""
     way = (src << _SOURCE_BITS | dst) << _QPN_BITS | qpn
     return way + scope * SCOPE if scope else way
 

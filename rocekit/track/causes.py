@@ -118,6 +118,8 @@ class Causes:
         Or when, after ``lately_ns``, one skipped an earlier READ or atomic whose own response came before the
         requester sent it again: then the requester goes back to what is behind it.
         """
+        if not self.ledger.asks:
+            return 0
         transfer = self.ledger.find(p)
         if transfer is not None and transfer.operation in OWN_RESPONSE:
             latest_ns = self.recent.latest_response_ns(p, NEVER_NS)
@@ -146,6 +148,8 @@ class Causes:
 
     def _was_just_answered(self, p: int) -> bool:
         """Whether the READ or atomic at ``p``, or in front of it, got its response since the last go-back."""
+        if not self.ledger.asks:
+            return False
         for q in (p, p - 1):
             transfer = self.ledger.find(q)
             if transfer is not None and transfer.operation in OWN_RESPONSE:

@@ -41,6 +41,7 @@ cdef class Ledger:
     cdef public Transfer building
     cdef public Transfer open_read
     cdef public list pending
+    cdef public bint asks
     cdef public object troubles
     cdef public int64_t _numbers
 
@@ -60,6 +61,7 @@ cdef class Ledger:
     @cython.locals(transfer=Transfer)
     cpdef Transfer open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
+    cpdef add(self, Transfer transfer)
     cpdef touch(self, Transfer transfer, Rows r, Py_ssize_t i)
     cpdef touch_at(self, Transfer transfer, int64_t time_ns, int64_t frame)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit import wire
 from rocekit.track.events import Event
 from rocekit.track.transfers import Transfer, begun
-from rocekit.wire import ATOMICS, OWN_RESPONSE
+from rocekit.wire import ATOMICS, OWN_RESPONSE, READ_DEPTH
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -103,6 +103,7 @@ class Ledger:
         open_read: a READ whose number of PSNs is not known yet.
         pending: events of PSNs that no transfer holds yet, a heap by their PSNs and numbers; None before the
         first.
+        asks: whether a transfer came that needs a response of its own.
         troubles: the ``Troubles`` of this side, None before the first.
     """
 
@@ -115,6 +116,7 @@ class Ledger:
         self.building: Transfer | None = None
         self.open_read: Transfer | None = None
         self.pending: list[Event] | None = None
+        self.asks = False
         self.troubles: Any = None
         self._numbers = 0
 
@@ -170,9 +172,15 @@ class Ledger:
     def open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         """Begin a transfer at PSN ``p`` with the packet at row ``i``."""
         transfer = opened(self.sink, self.connection, self.side, r, i, p, operation)
-        self.window.append(transfer)
+        self.add(transfer)
         self.sink.began(transfer)
         return transfer
+
+    def add(self, transfer: Transfer) -> None:
+        """Append a transfer to the window."""
+        self.window.append(transfer)
+        if not self.asks and transfer.operation in READ_DEPTH:
+            self.asks = True
 
     def touch(self, transfer: Transfer, r: Rows, i: int) -> None:
         """The packet at row ``i`` is one of the transfer's requests."""

@@ -40,6 +40,7 @@ cdef class Tracker(Pairing):
     cdef public object _on_cm
     cdef public Datagrams _datagrams
     cdef public object _mads
+    cdef public object _parse_mad
     cdef public object _waiting
     cdef public CleanLane _lane
     cdef public tuple _tail

@@ -98,6 +98,7 @@ class Tracker(Pairing):
         self._on_cm = on_cm
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
+        self._parse_mad: Any = None
         reports = on_end is not None or on_change is not None
         self._lane = CleanLane(self, clean_lane, reports, plain is None)
         self._waiting = WaitingRows()
@@ -397,9 +398,11 @@ class Tracker(Pairing):
     # ------------------------------------------------------------------ connection management
 
     def _management(self, r: Rows, i: int) -> None:
-        from rocekit.wire.mad import parse_mad  # few captures have such packets
+        if self._parse_mad is None:
+            from rocekit.wire.mad import parse_mad  # few captures have such packets
 
-        mad = parse_mad(r.payload(i)) if self._mads is None else self._mads.get(r.frame[i])
+            self._parse_mad = parse_mad  # to import it for each packet takes as long as to parse one
+        mad = self._parse_mad(r.payload(i)) if self._mads is None else self._mads.get(r.frame[i])
         if mad is None:
             return
         src, dst = self._addresses[r.src[i]], self._addresses[r.dst[i]]

@@ -38,7 +38,7 @@ class LeavingRows:
         transfer = self._rows.object_of(at, side.connection, side.number, side.reliable)
         if not what & IS_MADE:
             unmade.append(transfer)
-        requests.ledger.window.append(transfer)
+        requests.ledger.add(transfer)
         if side.reliable and not what & IS_ACKED:
             requests.outcomes.unacked.append(transfer)
         if at == side.building:

@@ -216,7 +216,7 @@ def unpack(packed: PackedSide, requests: Requests) -> None:
             at += 1
         else:
             transfer = before = _unpack_transfer(data, ledger.connection, ledger.side, before, what)
-        ledger.window.append(transfer)
+        ledger.add(transfer)
         if what & _IS_UNACKED:
             outcomes.unacked.append(transfer)
         if what & _IS_UNMADE:

@@ -200,3 +200,22 @@ def test_every_field_of_a_transfer_is_packed() -> None:
     }
     packing = (folder / "rest" / "sides.py").read_text()
     assert {name for name in fields if f"transfer.{name}" not in packing} == {"connection", "side"}
+
+
+@pytest.mark.parametrize("lane", [True, False])
+@pytest.mark.parametrize(("operation", "asks"), [("READ", True), ("WRITE", False), ("SEND", False)])
+def test_a_ledger_knows_whether_its_side_asked_for_responses(
+    tmp_path: Path, operation: str, asks: bool, *, lane: bool
+) -> None:
+    """Beside the state machine, in it, and after a rest: else no cause would be sought among its READs."""
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=400, operations=(operation,), sizes=(3_000,), pairs=2))
+    decoder, tracker, rested = Decoder(), Tracker(plain=10_000, clean_lane=lane), 0
+    with open_capture(path, batch_frames=90) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+            rest(tracker, LATER_NS)
+            rested += sum(isinstance(side, PackedSide) for side in tracker._sides)
+    sides = [tracker._awake(connection, side) for connection in tracker.connections for side in (0, 1)]
+    assert {side.ledger.asks for side in sides if side is not None and side.ledger.window} == {asks}
+    assert rested

@@ -146,7 +146,8 @@ class JsonLines:
         self._final: set[int] = set()
 
     def _line(self, kind: str, record: dict[str, Any]) -> str:
-        return json_text.line({"type": kind, **record}, ascii=self._ascii)
+        # Text in front takes less time than a copy of the record with one key more: there may be 200,000.
+        return f'{{"type":"{kind}",{json_text.line(record, ascii=self._ascii)[1:]}'
 
     def items(self, items: Sequence[Item], *, final: bool = False) -> None:
         """Print the items of a batch; connections and findings wait for the end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-#: So many hosts are looked up one by one, before all are: who shows some wants no more.
+#: So many hosts are looked up one by one, before all are sorted: who shows some wants no more.
 _FIRST_HOSTS: Final = 16
 
 
@@ -69,13 +69,16 @@ class PairsByName:
         self._order = stable_order(keys)
         ordered = keys[self._order]
         self._begins = starts(ordered)
-        self._ends = np.append(self._begins[1:], len(ordered))
         pairs = ordered[self._begins]
         self.low, self.high = pairs >> WAY_BITS, pairs & (1 << WAY_BITS) - 1
+        self._rows: list[int] = []
 
-    def rows(self, place: int) -> Ints:
+    def rows(self, place: int) -> list[int]:
         """The connections of a pair, in order."""
-        return self._order[self._begins[place] : self._ends[place]]
+        if not self._rows:
+            self._rows = self._order.tolist()
+            self._bounds = [*self._begins.tolist(), len(self._rows)]
+        return self._rows[self._bounds[place] : self._bounds[place + 1]]
 
     def sums(self, values: Ints) -> list[int]:
         """By pair, the sum over its connections."""
@@ -85,57 +88,46 @@ class PairsByName:
     def in_order(self) -> Iterator[tuple[int, int]]:
         """The places of the pairs, by their two names in order; with the number of the first one."""
         names = self._names
-        order = np.argsort(self.high, kind="stable")
         hosts = distinct(np.concatenate((self.low, self.high)))
         waiting = [names[host] for host in hosts.tolist()]
         heapify(waiting)
-        pairs_of: Callable[[int], tuple[list[int], list[int]]] = _FewHosts(self, order).of
-        left = _FIRST_HOSTS
-        while waiting:
+        pairs_of = _HostsPairs(self)
+        for _ in range(min(_FIRST_HOSTS, len(waiting))):
             name = heappop(waiting)
             host = self._numbers[name]
-            if not left:
-                pairs_of = _ManyHosts(self, order, hosts).of
-            left -= 1
-            places, partners = pairs_of(host)
-            found = {
-                (names[partner], place)
-                for partner, place in zip(partners, places, strict=True)
-                if names[partner] >= name
-            }
-            for _, place in sorted(found) if len(found) > 1 else found:
+            found = [(names[partner], place) for partner, place in pairs_of.of(host)]
+            for _, place in sorted(pair for pair in found if pair[0] >= name):
                 yield place, host
+        if waiting:
+            yield from self._of_all(waiting, hosts)
+
+    def _of_all(self, waiting: list[str], hosts: Ints) -> Iterator[tuple[int, int]]:
+        """The pairs whose both hosts are still ``waiting``."""
+        waiting.sort()
+        numbers = self._numbers
+        rank = np.full(int(hosts[-1]) + 1, -1)
+        rank[[numbers[name] for name in waiting]] = np.arange(len(waiting))
+        low, high = rank[self.low], rank[self.high]
+        left = np.flatnonzero((low >= 0) & (high >= 0))
+        low, high = low[left], high[left]
+        order = np.lexsort((np.maximum(low, high), np.minimum(low, high)))
+        places = left[order]
+        first = np.where(low <= high, self.low[left], self.high[left])[order]
+        yield from zip(places.tolist(), first.tolist(), strict=True)
 
 
-class _FewHosts:
-    """The pairs of a host, looked up when they are asked for."""
+class _HostsPairs:
+    """The pairs of one host, looked up when they are asked for."""
 
-    def __init__(self, pairs: PairsByName, order: Ints) -> None:
+    def __init__(self, pairs: PairsByName) -> None:
         self._low, self._high = pairs.low, pairs.high
-        self._order = order
-        self._ordered, self._low_of = pairs.high[order], pairs.low[order]
+        self._order = np.argsort(pairs.high, kind="stable")
+        self._ordered, self._low_of = self._high[self._order], self._low[self._order]
 
-    def of(self, host: int) -> tuple[list[int], list[int]]:
-        """The places of its pairs, and the other host of each."""
+    def of(self, host: int) -> list[tuple[int, int]]:
+        """The other host and the place of each; the pair of a host with itself once."""
         mine = slice(*np.searchsorted(self._low, (host, host + 1)).tolist())
         others = slice(*np.searchsorted(self._ordered, (host, host + 1)).tolist())
+        partners = self._high[mine].tolist() + self._low_of[others].tolist()
         places = [*range(mine.start, mine.stop), *self._order[others].tolist()]
-        return places, self._high[mine].tolist() + self._low_of[others].tolist()
-
-
-class _ManyHosts:
-    """The same, looked up for all hosts at once."""
-
-    def __init__(self, pairs: PairsByName, order: Ints, hosts: Ints) -> None:
-        ordered = pairs.high[order]
-        self._of_low = [np.searchsorted(pairs.low, hosts, side=side).tolist() for side in ("left", "right")]
-        self._of_high = [np.searchsorted(ordered, hosts, side=side).tolist() for side in ("left", "right")]
-        self._order, self._high, self._low_of = order.tolist(), pairs.high.tolist(), pairs.low[order].tolist()
-        self._index_of = dict(zip(hosts.tolist(), range(len(hosts)), strict=True))
-
-    def of(self, host: int) -> tuple[list[int], list[int]]:
-        """The places of its pairs, and the other host of each."""
-        index = self._index_of[host]
-        mine = slice(self._of_low[0][index], self._of_low[1][index])
-        others = slice(self._of_high[0][index], self._of_high[1][index])
-        return [*range(mine.start, mine.stop), *self._order[others]], self._high[mine] + self._low_of[others]
+        return list(dict.fromkeys(zip(partners, places, strict=True)))

@@ -18,6 +18,7 @@ acknowledge, or where one host responds at once and the other is steadily late. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -48,6 +49,15 @@ _SIDES: Final = {
     for a in (False, True)
     for b in (False, True)
 }
+
+
+_NO_FLOORS: Final[Mapping[int, Floor]] = MappingProxyType({})
+
+
+@cache
+def _by_side(hops: tuple[int, int]) -> Mapping[int, int]:
+    """The routers passed by side, where they are known; there are few different numbers of them."""
+    return MappingProxyType({side: passed for side, passed in enumerate(hops) if passed >= 0})
 
 
 class Vantage(NamedTuple):
@@ -99,8 +109,8 @@ class Vantage(NamedTuple):
             "grounds": self.grounds,
             "certain": self.certain,
             "reason": self.reason,
-            "turnaround": {"ab"[s]: floor.to_dict() for s, floor in self.floors.items()},
-            "hops": {"ab"[s]: n for s, n in self.hops.items()},
+            "turnaround": {"ab"[s]: floor.to_dict() for s, floor in self.floors.items()} if self.floors else {},
+            "hops": {"ab"[s]: n for s, n in self.hops.items()} if self.hops else {},
         }
 
     def __str__(self) -> str:
@@ -158,21 +168,23 @@ class Vantages:
         a, b = table.ends.a[numbers], table.ends.b[numbers]
         pairs = PairsByName(a, b, table)
         between = Between(table, pairs.low, pairs.high)
-        turn_counts = pairs.sums(table.turn_counts[numbers])
+        turn_counts, low = pairs.sums(table.turn_counts[numbers]), pairs.low.tolist()
+        connections = [self._connections[n] for n in numbers.tolist()]
         for place, first in pairs.in_order():
             rows = pairs.rows(place)
-            members = numbers[rows]
             turns = NO_TURNS
             if turn_counts[place] >= FEWEST:
-                turns = table.turns_of(members, a[rows] != first)
-            hosts = between.of(place, flipped=first != int(pairs.low[place]))
-            yield self._judge(table, turns, hosts, [self._connections[n] for n in members.tolist()])
+                turns = table.turns_of(numbers[rows], a[rows] != first)
+            hosts = between.of(place, flipped=first != low[place])
+            yield self._judge(table, turns, hosts, [connections[row] for row in rows])
 
     def _judge(self, table: HostPairs, turns: Turns, hosts: Hosts, connections: list[Connection]) -> Vantage:
         names = hosts.names
         sides = requesting_sides(connections, names[0])
-        hops = {side: passed for side, passed in enumerate(hosts.hops) if passed >= 0}
-        floors = self._floors(turns, connections, names, single=len(self._tables) == 1)
+        hops = _by_side(hosts.hops)
+        floors = _NO_FLOORS
+        if len(turns.pair) or self._programs:
+            floors = self._floors(turns, connections, names, single=len(self._tables) == 1)
         where, grounds, reason = (
             table.by_direction(names, hosts.marks)
             or by_hops(names, hops)
@@ -186,8 +198,6 @@ class Vantages:
     ) -> dict[int, Floor]:
         """By side, the shortest turnaround; a reaction only where nothing is more certain."""
         found: dict[int, Floor] = {}
-        if not len(turns.pair) and not self._programs:
-            return found
         for side in (0, 1):
             kinds = []
             for number, kind in enumerate(KINDS):

@@ -109,7 +109,7 @@ class Vantage(NamedTuple):
             "grounds": self.grounds,
             "certain": self.certain,
             "reason": self.reason,
-            "turnaround": {"ab"[s]: floor.to_dict() for s, floor in self.floors.items()} if self.floors else {},
+            "turnaround": {"ab"[s]: f.to_dict() for s, f in self.floors.items()} if self.floors else {},
             "hops": {"ab"[s]: n for s, n in self.hops.items()} if self.hops else {},
         }
 

@@ -5,8 +5,10 @@ from libc.stdint cimport int64_t
 from rocekit.track.bulk cimport Chain, ChainedPackets, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
-from rocekit.track.pairs.source_ports cimport fit
-from rocekit.track.pairs.waiting cimport Flow, count_of, faces, facing, is_in_any, merged, place_of
+from rocekit.track.pairs.source_ports cimport QpnsOfHosts, fit
+from rocekit.track.pairs.waiting cimport (
+    Flow, count_of, faces, facing, file_in, is_in_any, merged, place_of, take_out
+)
 from rocekit.track.progress cimport Progress
 
 cdef int64_t HALF
@@ -51,7 +53,7 @@ cdef class Lobby:
     cdef public str decided_by
     cdef public bint surely
     cdef public list _new
-    cdef public object _qpns
+    cdef public QpnsOfHosts _qpns
     cdef public set _narrowed
     cdef public dict _by_ports
 
@@ -116,6 +118,9 @@ cdef class Lobby:
 
     @cython.locals(found=list, turn=Py_ssize_t, flow=Flow)
     cpdef list waiting(self)
+
+    @cython.locals(flow=Flow)
+    cpdef _find_by_psn(self)
 
     cpdef let_go(self, Flow flow)
 

@@ -16,7 +16,7 @@ from rocekit.machine.limits import PAIRING_LOOKS
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.track.bulk import Chains
 from rocekit.track.pairs import source_ports
-from rocekit.track.pairs.source_ports import fit
+from rocekit.track.pairs.source_ports import QpnsOfHosts, fit
 from rocekit.track.pairs.waiting import (
     NONE_HELD,
     Flow,
@@ -24,9 +24,11 @@ from rocekit.track.pairs.waiting import (
     count_of,
     faces,
     facing,
+    file_in,
     is_in_any,
     merged,
     place_of,
+    take_out,
 )
 from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import MASK
@@ -101,7 +103,7 @@ class Lobby:
         self.decided_by = "psn"
         self.surely = True
         # The QPNs of both hosts, and the flows that were added since somebody asked.
-        self._qpns: source_ports.QpnsOfHosts | None = None
+        self._qpns: QpnsOfHosts | None = None
         self._new: list[Flow] | None = None  # all of them
         # Responders whose candidates were so many that only those of their source port count.
         self._narrowed: set[Flow] = _NONE_NARROWED
@@ -122,7 +124,7 @@ class Lobby:
         elif flow.src not in self._plain:
             self._plain += (flow.src,)
         if self._ports:
-            self._ports.setdefault((place_of(flow), flow.sport), {})[flow] = None
+            file_in(self._ports, (place_of(flow), flow.sport), flow)
 
     def take_in(self, flow: Flow) -> None:
         """A flow has been alone between its hosts until now, with one packet that waits."""
@@ -136,7 +138,7 @@ class Lobby:
         """The flow is tracked alone from now on; its other half may still be found."""
         self._forget(flow)
         if self._asked:
-            self._tracked.setdefault(place_of(flow), {})[flow] = None
+            file_in(self._tracked, place_of(flow), flow)
 
     def remove(self, flow: Flow) -> None:
         """The flow is paired, or never will be."""
@@ -144,9 +146,9 @@ class Lobby:
             self._new = list(self.flows)
         self.flows.pop(flow, None)
         if self._tracked:
-            self._tracked.get(place_of(flow), {}).pop(flow, None)
+            take_out(self._tracked, place_of(flow), flow)
         if self._ports:
-            self._ports.get((place_of(flow), flow.sport), {}).pop(flow, None)
+            take_out(self._ports, (place_of(flow), flow.sport), flow)
         self._forget(flow)
         self._limit()  # fewer flows, less room
 
@@ -188,7 +190,7 @@ class Lobby:
         self._asked, self._buckets, self._tracked = True, {}, {}
         for flow in self.flows:
             if flow.connection is not None:
-                self._tracked.setdefault(place_of(flow), {})[flow] = None
+                file_in(self._tracked, place_of(flow), flow)
         for flow in self.waiting():
             if flow.high >= 0:
                 self._file(flow)
@@ -331,12 +333,13 @@ class Lobby:
         if not self._ports:
             self._ports = {}
             for f in self.flows:
-                self._ports.setdefault((place_of(f), f.sport), {})[f] = None
+                file_in(self._ports, (place_of(f), f.sport), f)
         ports = source_ports.of_peers(responder.qpn, responder.sport)
         alike = facing(
             [self._ports.get((place, port), _EMPTY) for place in places for port in ports], responder
         )
         self._looks -= len(alike) * len(places)
+        groups = [group for group in groups if group]
         near = []
         for f in alike:
             if is_in_any(f, groups):
@@ -372,13 +375,11 @@ class Lobby:
         return [responder.scope, *(scope for scope in there if scope not in back)]
 
     def _share(self, flow: Flow, responder: Flow) -> bool:
-        """Whether two flows may be a pair by their scopes: the same VLAN, tunnel and so on.
+        """Whether two flows may be a pair by their scopes, which are not the same VLAN, tunnel and so on.
 
         A mirror may show a tag in one direction only, and a tunnel may have another identifier for each.
         So two scopes go together if each has packets of one direction only.
         """
-        if flow.scope == responder.scope:
-            return True
         there, back = self._scopes.get(flow.src, set()), self._scopes.get(responder.src, set())
         return flow.scope not in back and responder.scope not in there
 
@@ -405,8 +406,11 @@ class Lobby:
             looked = self._by_ports if known else ()
             rivals = [f for f in looked if faces(f, responder) and f.could_have_requested(psn, nak)]
             return self._by_psn(fitting[0], responder, rivals, known)
-        for flow in fitting:
-            responder.vote(flow)
+        if responder.votes:
+            for flow in fitting:
+                responder.vote(flow)
+        elif fitting:
+            responder.votes = dict.fromkeys(fitting, 1)  # each is there once
         if responder.responses < VOTES:
             return None
         if self._looks < 0:
@@ -418,14 +422,14 @@ class Lobby:
 
     def may_pair(self, flow: Flow, responder: Flow) -> bool:
         """Whether the two go opposite ways between the same hosts, in scopes that go together."""
-        return faces(flow, responder) and self._share(flow, responder)
+        return faces(flow, responder) and (flow.scope == responder.scope or self._share(flow, responder))
 
     def elect(self, responder: Flow) -> Flow | None:
         """The flow that explains more of the responses than any other; UDP source ports break a tie."""
         most = 0
         best: list[Flow] = []
         for flow, votes in responder.votes.items():
-            if votes >= most and flow in self.flows and self.may_pair(flow, responder):
+            if votes >= most and self.may_pair(flow, responder) and flow in self.flows:
                 if votes > most:
                     most, best = votes, []
                 best.append(flow)
@@ -474,10 +478,10 @@ class Lobby:
         if derived:
             return derived
         if self._qpns is None:
-            self._qpns = source_ports.QpnsOfHosts()
+            self._qpns = QpnsOfHosts()
         new = list(self.flows) if self._new is None else self._new
         if new:
-            self._qpns.add([(f.src, f.dst, f.qpn) for f in new])
+            self._qpns.add(new)
         self._new = []
         return [] if self._qpns.same else equal
 

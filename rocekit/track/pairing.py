@@ -29,6 +29,7 @@ from rocekit.track.pairs.waiting import (
     explains_most,
     fetched,
     hosts_key,
+    note_rivals,
     seen,
     span_of,
     way_key,
@@ -266,8 +267,8 @@ class Pairing(SideTable):
         return connection
 
     def _connect_datagrams(self, src: int, dst: int, ends: list[int | None], around: Wrapping) -> Connection:
-        ips: list[str | None] = [self._addresses[src], self._addresses[dst]]
-        connection = connected(len(self.connections), "UD", ips, ends, None)
+        addresses = self._addresses
+        connection = connected(len(self.connections), "UD", [addresses[src], addresses[dst]], ends, None)
         connection.is_in(around, around)
         self._add(connection)
         return connection
@@ -352,6 +353,7 @@ class Pairing(SideTable):
             waiting: its flows with responses.
         """
         undecided: dict[Flow, list[Flow]] = {}
+        later: list[Flow] = []  # those that are not in there yet: most floods pair nothing
         tied: set[Flow] = set()
         while waiting:
             responder = waiting.popleft()
@@ -360,10 +362,10 @@ class Pairing(SideTable):
             requester = lobby.elect(responder)
             if requester is None or (responder in tied and not explains_most(requester, responder)):
                 tied.add(responder)
-                for rival in responder.votes:
-                    undecided.setdefault(rival, []).append(responder)
+                later.append(responder)
                 continue
             self._pair_by_psn(lobby, requester, responder)
+            note_rivals(undecided, later)
             # Both are out of the question for others now: of several candidates that explain as many
             # responses one may be left.
             for taken in (requester, responder):
@@ -472,8 +474,7 @@ class Pairing(SideTable):
         connection.is_in(exchange.request.around, around)
         exchange.connection = connection
         self._add(connection)
-        waiting = []
-        both = []
+        waiting, both = [], []
         for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
             around = connection.around[side]
             old = self._flows.get(way_key(src, dst, qpn, around.scope))

@@ -6,8 +6,11 @@ gives: the port of each flow for the QPN that sends it and the QPN that it goes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocekit.track.pairs.waiting import Flow
 
 _BITS: Final = 14
 _LEAST: Final = 0xC000
@@ -77,8 +80,16 @@ class QpnsOfHosts:
         self.same = False
         self._qpns: dict[int, set[int]] = {}
 
-    def add(self, more: Iterable[tuple[int, int, int]]) -> None:
-        """Flows more: (source, destination, destination QPN)."""
-        for src, dst, qpn in more:
-            self._qpns.setdefault(dst, set()).add(qpn)
-            self.same = self.same or (src != dst and qpn in self._qpns.get(src, ()))
+    def add(self, more: list[Flow]) -> None:
+        """Flows more: once a number is on both sides, they say nothing new."""
+        if self.same:
+            return
+        for flow in more:
+            at_dst, at_src = self._qpns.get(flow.dst), self._qpns.get(flow.src)
+            if at_dst is None:
+                at_dst = self._qpns[flow.dst] = set()
+            qpn = flow.qpn
+            at_dst.add(qpn)
+            if at_src is not None and flow.src != flow.dst and qpn in at_src:
+                self.same = True
+                return

@@ -90,6 +90,18 @@ cpdef int64_t count_of(list groups)
 cpdef bint is_in_any(Flow flow, list groups)
 
 
+@cython.locals(filed=dict)
+cpdef file_in(dict found, object key, Flow flow)
+
+
+@cython.locals(filed=dict)
+cpdef take_out(dict found, object key, Flow flow)
+
+
+@cython.locals(responder=Flow, known=list)
+cpdef note_rivals(dict undecided, list later)
+
+
 cpdef object flow_key(Rows r, Py_ssize_t i)
 
 

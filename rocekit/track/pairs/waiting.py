@@ -215,6 +215,32 @@ def is_in_any(flow: Flow, groups: list[dict[Flow, None]]) -> bool:
     return False
 
 
+def file_in(found: dict[Any, dict[Flow, None]], key: Any, flow: Flow) -> None:
+    """Let a flow be found by a key."""
+    filed = found.get(key)
+    if filed is None:
+        filed = found[key] = {}
+    filed[flow] = None
+
+
+def take_out(found: dict[Any, dict[Flow, None]], key: Any, flow: Flow) -> None:
+    """Let a flow no longer be found by a key, if it was."""
+    filed = found.get(key)
+    if filed is not None and flow in filed:
+        del filed[flow]
+
+
+def note_rivals(undecided: dict[Flow, list[Flow]], later: list[Flow]) -> None:
+    """Enter responders, and empty the list of them, where those are by each flow that they may respond to."""
+    for responder in later:
+        for rival in responder.votes:
+            known = undecided.get(rival)
+            if known is None:
+                known = undecided[rival] = []
+            known.append(responder)
+    later.clear()
+
+
 def explains_most(requester: Flow, responder: Flow) -> bool:
     """Whether no other flow explains more of the responses, were it paired by now or not."""
     return responder.votes[requester] == max(responder.votes.values())

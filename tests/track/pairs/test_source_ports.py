@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from story import Story
 
-from rocekit.track.pairs.source_ports import RULES, fit, of_both, of_hash, of_own
+from rocekit.track.pairs.source_ports import RULES, QpnsOfHosts, fit, of_both, of_hash, of_own
+from rocekit.track.pairs.waiting import Flow, note_rivals, seen
 
 
 def in_step(qpns: list[tuple[int, int]], port: Callable[[int, int], int]) -> Story:
@@ -80,3 +81,38 @@ def test_fit_is_what_the_rules_say(seed: int) -> None:
         ports = (rng.randrange(1 << 16), 0xC000) if rule is None else (rule(a, b), rule(b, a))
         told = any(ports == (known(a, b), known(b, a)) for known in RULES)
         assert fit(a, ports[0], b, ports[1]) is told
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_qpns_of_hosts_says_whether_both_have_a_number(seed: int) -> None:
+    """Whatever the order in which flows come, and a host that talks to itself aside."""
+    draw = random.Random(seed)
+    qpns = QpnsOfHosts()
+    known: set[tuple[int, int]] = set()
+    same = False
+    for _ in range(20):
+        more = [
+            seen(draw.randrange(2), draw.randrange(2), draw.randrange(200), "RC", 1)
+            for _ in range(draw.randrange(3))
+        ]
+        qpns.add(more)
+        for flow in more:
+            known.add((flow.dst, flow.qpn))
+            same = same or (flow.src != flow.dst and (flow.src, flow.qpn) in known)
+        assert qpns.same == same
+
+
+def test_responders_are_noted_with_each_flow_in_their_order() -> None:
+    """They are looked at again in this order, once one of these flows is paired."""
+    a, b, c, one, two = (seen(0, 1, number, "RC", 1) for number in range(5))
+    for flow in (a, b):
+        one.vote(flow)
+    for flow in (b, c):
+        two.vote(flow)
+    undecided: dict[Flow, list[Flow]] = {}
+    later = [one]
+    note_rivals(undecided, later)
+    assert later == []
+    later += [two, one]
+    note_rivals(undecided, later)
+    assert undecided == {a: [one, one], b: [one, two, one], c: [two]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit import wire
+from rocekit.findings.quoted import Way, WaysBetween, place_of, transfers_at
 from rocekit.wire.icmp import TOO_BIG
-from rocekit.wire.psn import MASK
 from rocekit.wire.words import plural, qpn
 
 if TYPE_CHECKING:
@@ -95,46 +95,37 @@ def quoted(evidence: Evidence, *, too_big: bool) -> Iterator[Quoted]:
             quote = error.quote
             key = (error.kind, error.source, quote.src, quote.dst, quote.dest_qpn == wire.GSI_QPN)
             groups.setdefault(key, []).append(error)
-    for errors in groups.values():
-        ways: dict[tuple[int, int], tuple[Connection, int]] = {}
+    between: dict[tuple[str, str], WaysBetween] = {}
+    told = [[(error, *_way(evidence, between, error)) for error in errors] for errors in groups.values()]
+    places = [place_of(error, way) for own in told for error, way, _ in own if way is not None]
+    of_place = transfers_at(evidence, [place for place in places if place is not None])
+    for own in told:
+        ways: dict[tuple[int, int], Way] = {}
         transfers: dict[int, Transfer] = {}
         certain = True
-        for error in errors:
-            way, by_qpn = _way(evidence, error)
+        for error, way, by_qpn in own:
             if way is not None:
-                connection, side = way
-                ways[connection.id, side] = way
+                ways[way[0].id, way[1]] = way
                 certain = certain and by_qpn
-                transfer = _transfer(evidence, error, connection, side)
+                place = place_of(error, way)
+                transfer = None if place is None else of_place.get(place)
                 if transfer is not None:
                     transfers[transfer.id] = transfer
-        yield Quoted(errors, list(ways.values()), certain, list(transfers.values()))
+        yield Quoted([error for error, _, _ in own], list(ways.values()), certain, list(transfers.values()))
 
 
-def _way(evidence: Evidence, error: IcmpError) -> tuple[tuple[Connection, int] | None, bool]:
+def _way(
+    evidence: Evidence, known: dict[tuple[str, str], WaysBetween], error: IcmpError
+) -> tuple[Way | None, bool]:
     """The connection of a quoted packet and its sender's side, and whether the QPN names it."""
     quote = error.quote
-    between = evidence.ways_between.get((quote.src, quote.dst), [])
+    hosts = quote.src, quote.dst
+    between = known.get(hosts)
+    if between is None:
+        between = known[hosts] = WaysBetween(evidence, hosts)
     if quote.dest_qpn is not None:
-        same = [(c, side) for c, side in between if c.qpns[1 - side] == quote.dest_qpn]
-        alive = [(c, side) for c, side in same if c.first_ns is not None and c.first_ns <= error.time_ns]
-        return ((alive or same)[-1] if same else None), True
-    if len(between) > 1 and evidence.observer is not None:
-        views = [(way, evidence.observer.flow(*way)) for way in between]
-        between = [way for way, view in views if view is not None and quote.sport in view.sports]
-    return (between[0] if len(between) == 1 else None), False
-
-
-def _transfer(evidence: Evidence, error: IcmpError, connection: Connection, side: int) -> Transfer | None:
-    """The transfer that a quoted packet is of; None if the capture does not have it."""
-    psn, opcode = error.quote.psn, wire.OPCODES.get(error.quote.opcode or 0)
-    if psn is None or opcode is None:
-        return None
-    requester = 1 - side if opcode.response else side
-    for transfer in reversed(evidence.transfers_of.get((connection.id, requester), ())):
-        if psn - transfer.first_psn & MASK <= transfer.last_psn - transfer.first_psn:
-            return transfer
-    return None
+        return between.of_qpn(quote.dest_qpn, error.time_ns), True
+    return between.of_port(quote.sport), False
 
 
 def silence_evidence(evidence: Evidence, hosts: Sequence[str | None], start: int, end: int) -> dict[str, Any]:

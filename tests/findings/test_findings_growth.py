@@ -1,0 +1,58 @@
+"""What findings cost grows with the capture, also where it has very many of what two of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from encapsulated import ethernet, ipv4
+from growth import assert_linear, back, save, send
+
+MS = 1_000_000
+
+
+def timeouts(count: int) -> Iterator[tuple[int, bytes]]:
+    """A connection all of whose requests time out: its class is silent each time."""
+    now = 0
+    for n in range(count // 3):
+        for wait in (1000, 67 * MS):
+            now += wait
+            yield now, send(n, payload=bytes(64), ackreq=1, identification=2 * n + (wait > MS))
+        now += 5000
+        yield now, back(n, msn=n + 1)
+
+
+def quoted(count: int, qpns: int, quoted_bytes: int) -> Iterator[tuple[int, bytes]]:
+    for n in range(count // 2):
+        frame = send(n, payload=bytes(64), dest_qpn=0x12 + n % qpns, sport=0xC000 + n % qpns)
+        error = b"\3\1" + bytes(6) + frame[14 : 14 + quoted_bytes]
+        yield 2 * n * 1000, frame
+        yield 2 * n * 1000 + 500, ethernet(ipv4(1, error, f"10.9.{n >> 8}.{n & 255}", "10.0.0.1"))
+
+
+def icmp_of_one_connection(count: int) -> Iterator[tuple[int, bytes]]:
+    """An ICMP error about each of a connection's messages, each from another router."""
+    return quoted(count, 1, 60)
+
+
+def icmp_of_many_connections(count: int) -> Iterator[tuple[int, bytes]]:
+    return quoted(count, 1 << 20, 60)
+
+
+def icmp_without_qpn(count: int) -> Iterator[tuple[int, bytes]]:
+    return quoted(count, 1 << 20, 28)
+
+
+CASES = (
+    timeouts,
+    icmp_of_one_connection,
+    icmp_of_many_connections,
+    icmp_without_qpn,
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_four_times_the_packets_take_no_sixteen_times_the_work(case: object, tmp_path: Path) -> None:
+    assert callable(case)
+    assert_linear("findings", lambda n: (save(tmp_path / f"{n}.pcap", case(n)), None))

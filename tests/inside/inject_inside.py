@@ -267,10 +267,14 @@ def sent() -> int:
     return int(Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts").read_text())
 
 
-def both_ends(netem: str | None) -> None:
-    """What the client sends comes first: else it may wait for a response, with nothing to give up on."""
-    for end in (A, B):
-        set_netem(end, netem)
+def cut_the_wire() -> None:
+    """Lose what either end sends, from one moment on.
+
+    One program cuts both. Between two of them a busy machine lets a second pass: by then the server's retries
+    are over, and its disconnect request still comes through.
+    """
+    cuts = (f"qdisc replace dev {end.interface} root netem loss 100%\n" for end in (A, B))
+    tool("tc", "-batch", "-", given="".join(cuts))
 
 
 def interrupted(forks: Forks) -> dict[str, Any]:
@@ -280,7 +284,7 @@ def interrupted(forks: Forks) -> dict[str, Any]:
         "server killed": lambda server, client: server.process.kill(),
         "server terminated": lambda server, client: server.process.terminate(),
         "client interrupted": lambda server, client: client.process.send_signal(signal.SIGINT),
-        "wire cut": lambda server, client: both_ends("loss 100%"),
+        "wire cut": lambda server, client: cut_the_wire(),
     }
     for name, ending in endings.items():
         stem = name.replace(" ", "-")
@@ -298,7 +302,8 @@ def interrupted(forks: Forks) -> dict[str, Any]:
         if name == "wire cut":
             left.process.terminate()  # it waits for the client until its time is over
         facts[name]["server"] = left.end()
-        both_ends(None)
+        for end in (A, B):
+            set_netem(end, None)
         for path in paths.values():
             if path.exists():
                 shutil.copy(path, OUT)

@@ -128,11 +128,27 @@ def everything() -> list[Job]:
     return [*jobs, rping("clean", ipv6=True), rnr()]
 
 
-def selection() -> list[Job]:
-    """Every program without faults; under each fault every operation once, and both unreliable transports.
+#: What runs under each fault, unless more is asked for: under loss every reliable operation and each
+#: transport, under each other fault two operations. Each operation meets two faults or more.
+UNDER_FAULT = {
+    "loss": ("send_rc", "write_rc", "read_rc", "atomic_rc", *UNRELIABLE, "rping", "pingpong"),
+    "reorder": ("send_rc", "read_rc", "send_ud", "rping"),
+    "duplicate": ("write_rc", "atomic_rc", "send_ud", "pingpong"),
+    "corrupt": ("write_rc", "read_rc", "send_ud", "pingpong"),
+}
 
-    A receiver whose UC messages were lost waits until it is ended, a third of a minute: those run under loss,
-    and under the other faults where more is asked for.
+
+def _under_fault(name: str, net: str) -> Job:
+    """A reliable operation runs on four QPs."""
+    if name in ("rping", "pingpong"):
+        return rping(net) if name == "rping" else pingpong("rc", net)
+    return perftest(name, net, qps=1 if name in UNRELIABLE else 4)
+
+
+def selection() -> list[Job]:
+    """Every program without faults, and some under each fault.
+
+    A receiver whose UC messages were lost waits until it is ended, a third of a minute.
     """
     jobs = [perftest(row[0], "clean", qps=qps) for qps in (1, 4) for row in PERFTEST]
     jobs += [
@@ -141,10 +157,7 @@ def selection() -> list[Job]:
         *(pingpong(kind, "clean") for kind in PINGPONG),
         rnr(),
     ]
-    for net in NETEM:
-        if net != "clean":
-            jobs += [perftest(row[0], net, qps=4) for row in PERFTEST if row[3] == "RC"]
-            names = UNRELIABLE if net == "loss" or MORE else UNRELIABLE[1:]
-            jobs += [perftest(name, net) for name in names]
-            jobs += [rping(net), pingpong("rc", net)]
+    for net, names in UNDER_FAULT.items():
+        # Under loss is everything.
+        jobs += [_under_fault(name, net) for name in (UNDER_FAULT["loss"] if MORE else names)]
     return jobs

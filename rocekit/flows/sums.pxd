@@ -63,8 +63,10 @@ cdef class FlowSums:
     @cython.locals(slot=int64_t, head=int64_t, before=int64_t)
     cdef int64_t _count(self, int64_t at, int64_t key, int64_t reference) except -1 nogil
 
+    cpdef _make_room(self)
+
     @cython.locals(slot=int64_t)
-    cpdef int64_t _new_count(self, int64_t key, int64_t reference, int64_t following) except -1
+    cdef int64_t _new_count(self, int64_t key, int64_t reference, int64_t following) noexcept nogil
 
     cpdef _note_shape(self, int64_t number, int64_t shape)
     cpdef _note_size(self, int64_t number, int64_t size, int64_t reference)

@@ -168,7 +168,9 @@ class FlowSums:
                     self._rows[at + _FIRST_PSN], self._rows[at + _FIRST_FRAME] = psn[i], reference
                 tag = priority[i] + 1 if vlan[i] >= 0 else 0
                 shape = port << 16 | tag << 8 | version[i]
-                if self._rows[at + _SHAPE] != shape:
+                if self._rows[at + _SHAPE] == _UNKNOWN:
+                    self._rows[at + _SHAPE] = shape
+                elif self._rows[at + _SHAPE] != shape:
                     with cython.gil:
                         self._note_shape(number, shape)
                 if self._full[code] and self._rows[at + _SIZE] != payload[i]:
@@ -195,8 +197,10 @@ class FlowSums:
         while slot >= 0 and self._chains[slot + _KEY] != key:
             before, slot = slot, self._chains[slot + _NEXT]
         if slot < 0:
-            with cython.gil:
-                slot = self._new_count(key, reference, head)
+            if self._slots == self._room:
+                with cython.gil:
+                    self._make_room()
+            slot = self._new_count(key, reference, head)
         elif slot != head:
             self._chains[before + _NEXT] = self._chains[slot + _NEXT]
             self._chains[slot + _NEXT] = head
@@ -205,10 +209,11 @@ class FlowSums:
         self._fed += 1
         return slot
 
+    def _make_room(self) -> None:
+        self._chains = self._grown(self._chains, 1, [0] * _SLOT)
+        self._room = len(self._chains) // _SLOT
+
     def _new_count(self, key: int, reference: int, following: int) -> int:
-        if self._slots == self._room:
-            self._chains = self._grown(self._chains, 1, [0] * _SLOT)
-            self._room = len(self._chains) // _SLOT
         slot = self._slots * _SLOT
         self._chains[slot + _KEY], self._chains[slot + _COUNT] = key, 0
         self._chains[slot + _FIRST], self._chains[slot + _FRAME] = self._fed, reference
@@ -219,8 +224,7 @@ class FlowSums:
     def _note_shape(self, number: int, shape: int) -> None:
         before = self._rows[number * _WIDTH + _SHAPE]
         self._rows[number * _WIDTH + _SHAPE] = shape
-        if before != _UNKNOWN:
-            self.shapes.setdefault(number, {before}).add(shape)
+        self.shapes.setdefault(number, {before}).add(shape)
 
     def _note_size(self, number: int, size: int, reference: int) -> None:
         at = number * _WIDTH

@@ -10,6 +10,9 @@ cdef uint64_t _MIX
 cdef uint64_t _WORD
 
 
+cdef object _with(object noted, object one)
+
+
 @cython.final
 cdef class Incidents:
     cdef public int64_t cut_responses

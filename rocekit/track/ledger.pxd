@@ -86,7 +86,9 @@ cdef class Ledger:
     @cython.locals(first=Event, last=Event, end=Py_ssize_t, at=Py_ssize_t, child=Py_ssize_t, below=Event)
     cpdef Event _take_first(self, list heap)
 
-    @cython.locals(end=int64_t, heap=list, due=list, event=Event, transfer=Transfer, number=int64_t)
+    @cython.locals(
+        end=int64_t, heap=list, first=Event, due=list, event=Event, transfer=Transfer, last=Transfer, number=int64_t
+    )
     cpdef give_pending(self)
 
     @cython.locals(event=Event)

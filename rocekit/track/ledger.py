@@ -303,16 +303,25 @@ class Ledger:
     def give_pending(self) -> None:
         """Put the events that waited on their transfers; PSNs that are over and have none go astray."""
         end = self.progress.expected
-        if self.window and self.window[-1].last_psn >= end:  # a transfer may hold PSNs that are not seen yet
-            end = self.window[-1].last_psn + 1
+        if self.window:
+            last = self.window[-1]
+            if last.last_psn >= end:  # a transfer may hold PSNs that are not seen yet
+                end = last.last_psn + 1
         # All from this PSN on go on waiting, however many they are.
         heap = self.pending
-        if not heap or heap[0].psn >= end:
+        if not heap:
+            return
+        first = heap[0]
+        if first.psn >= end:
             return
         due = []
-        while heap and heap[0].psn < end:
+        while first.psn < end:
             due.append(self._take_first(heap))
-        due.sort(key=_NUMBER)  # in the order in which they happened
+            if not heap:
+                break
+            first = heap[0]
+        if len(due) > 1:
+            due.sort(key=_NUMBER)  # in the order in which they happened
         for event in due:
             number, event.waits = event.waits, -1
             transfer = self.find(event.psn)

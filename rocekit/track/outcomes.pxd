@@ -34,7 +34,7 @@ cdef class Outcomes:
     @cython.locals(at=Py_ssize_t, last=Py_ssize_t)
     cpdef drop_unacked(self, Transfer transfer)
 
-    @cython.locals(first=int64_t, transfer=Transfer, end=Py_ssize_t)
+    @cython.locals(first=int64_t, transfer=Transfer, end=Py_ssize_t, given_up=list, others=list)
     cpdef _give_up(self, int64_t p)
 
     cpdef _end_unanswered(self, Transfer transfer)

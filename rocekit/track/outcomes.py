@@ -114,17 +114,24 @@ class Outcomes:
         """
         if self.recent.last_rx_ns or not self.ledger.sink.forgets():
             return
-        first = self.ledger.window[0].first_psn
+        transfer = self.ledger.window[0]
+        first = transfer.first_psn
         if first > p - OUTSTANDING:
             first = p - OUTSTANDING
         end = self.first
-        while end < len(self.unacked) and self.unacked[end].last_psn < first:
+        while end < len(self.unacked):
+            transfer = self.unacked[end]
+            if transfer.last_psn >= first:
+                break
             end += 1
         given_up = self.unacked[self.first : end]
         self._start_at(end)
+        others = []  # in a comprehension the names have no C types
         for transfer in given_up:
             self._end_unanswered(transfer)
-        self.ledger.sink.given_up([t for t in given_up if t.first_psn != self.progress.begin])
+            if transfer.first_psn != self.progress.begin:
+                others.append(transfer)
+        self.ledger.sink.given_up(others)
 
     def _end_unanswered(self, transfer: Transfer) -> None:
         if not transfer.started or not transfer.ended:

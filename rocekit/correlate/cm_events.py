@@ -64,54 +64,75 @@ def place_cm_events(
     Args:
         connections: of the journal's QPs, by (host, device, QPN).
     """
+    places = _Exchanges(exchanges)
     placed = []
     for event in events:
         connection = None if event.qp is None else connections.get((event.host, *event.qp))
-        exchange = _exchange(event, exchanges, connection)
+        exchange = places.of(event, connection)
         if connection is None and exchange is not None:
             connection = exchange.connection
-        record = None if exchange is None else _message(event, exchange)
+        record = None if exchange is None else places.message(event, exchange)
         placed.append(PlacedEvent(event, record, connection))
     return placed
 
 
-def _exchange(
-    event: JournalEvent, exchanges: Sequence[Exchange], connection: Connection | None
-) -> Exchange | None:
-    """The exchange that an event belongs to; of several that fit, the last one begun by then."""
-    if connection is not None:
-        own = [x for x in exchanges if x.connection is connection]
-        if own:
-            return own[-1]
-    fitting = [x for x in exchanges if _same_ports(event, x)] or [
-        x
-        for x in exchanges
-        if abs(x.request.time_ns - event.time_ns) < CLOCKS_DIFFER_NS and _same_data(event, x)
-    ]
-    begun = [x for x in fitting if x.request.time_ns <= event.time_ns]
-    chosen = begun or fitting
-    return chosen[-1] if chosen else None
+class _Exchanges:
+    """The exchanges of a capture, by what an event says of its own: there may be very many of both."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        self._of_connection = {id(x.connection): x for x in exchanges if x.connection is not None}
+        self._of_ports: dict[tuple[object, object], list[Exchange]] = {}
+        self._of_data: dict[tuple[str, bytes], dict[int, Exchange]] = {}
+        self._messages: dict[tuple[int, object, object], CmRecord | None] = {}
+        for exchange in exchanges:
+            for ends in _ports(exchange):
+                self._of_ports.setdefault(ends, []).append(exchange)
+            for record in exchange.records:
+                key = record.message, record.cm.private_data.rstrip(b"\0")
+                self._of_data.setdefault(key, {})[id(exchange)] = exchange
+        self._places = {id(x): n for n, x in enumerate(exchanges)}
+
+    def of(self, event: JournalEvent, connection: Connection | None) -> Exchange | None:
+        """The exchange that an event belongs to; of several that fit, the last one begun by then."""
+        if connection is not None and id(connection) in self._of_connection:
+            return self._of_connection[id(connection)]
+        here = (event.get("local_ip"), event.get("local_port"))
+        there = (event.get("remote_ip"), event.get("remote_port"))
+        fitting = self._of_ports.get((here, there), []) if None not in (*here, *there) else []
+        fitting = fitting or self._with_data(event)
+        # They are in order of time, but for captures of several clocks.
+        begun = next((x for x in reversed(fitting) if x.request.time_ns <= event.time_ns), None)
+        return begun or (fitting[-1] if fitting else None)
+
+    def _with_data(self, event: JournalEvent) -> list[Exchange]:
+        """Those of about that time with a message that can have caused the event and has its private data."""
+        text = event.get("private_data")
+        data = b"" if text is None else bytes.fromhex(text).rstrip(b"\0")
+        if not data:
+            return []
+        found: dict[int, Exchange] = {}
+        for name in _MESSAGES.get(str(event.get("type")), ()):
+            for key, exchange in self._of_data.get((name, data), {}).items():
+                if abs(exchange.request.time_ns - event.time_ns) < CLOCKS_DIFFER_NS:
+                    found[key] = exchange
+        return sorted(found.values(), key=lambda x: self._places[id(x)])
+
+    def message(self, event: JournalEvent, exchange: Exchange) -> CmRecord | None:
+        """The message from the peer that caused the event."""
+        key = id(exchange), event.get("type"), event.get("remote_ip")
+        if key not in self._messages:
+            self._messages[key] = _message(event, exchange)
+        return self._messages[key]
 
 
-def _same_ports(event: JournalEvent, exchange: Exchange) -> bool:
+def _ports(exchange: Exchange) -> set[tuple[object, object]]:
+    """The two ends of an exchange, as either of them sees them."""
     ip_cm = exchange.request.cm.ip_cm
     if ip_cm is None:
-        return False
-    here = (event.get("local_ip"), event.get("local_port"))
-    there = (event.get("remote_ip"), event.get("remote_port"))
+        return set()
     source = (ip_cm["source_address"], ip_cm["source_port"])
     destination = (ip_cm["destination_address"], ip_cm["destination_port"])
-    return None not in (*here, *there) and (here, there) in ((source, destination), (destination, source))
-
-
-def _same_data(event: JournalEvent, exchange: Exchange) -> bool:
-    """Whether a message that can have caused the event carries its private data, padding aside."""
-    text = event.get("private_data")
-    data = b"" if text is None else bytes.fromhex(text).rstrip(b"\0")
-    if not data:
-        return False
-    wanted = _MESSAGES.get(str(event.get("type")), ())
-    return any(r.message in wanted and r.cm.private_data.rstrip(b"\0") == data for r in exchange.records)
+    return {(source, destination), (destination, source)}
 
 
 def _message(event: JournalEvent, exchange: Exchange) -> CmRecord | None:

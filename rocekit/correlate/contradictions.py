@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocekit.journal.work_requests import WorkRequest
     from rocekit.track.transfers import Transfer
 
@@ -78,6 +80,54 @@ class Judge:
     def _whole(transfer: Transfer) -> bool:
         """Whether its length is known and its last packet was seen."""
         return transfer.ended and transfer.status != "incomplete" and not transfer.maybe_several
+
+
+#: Pairs of kinds whose verdict is remembered.
+_MOST_KNOWN: Final = 1 << 16
+
+
+class Verdicts:
+    """Which work requests contradict which transfers: those that are alike are compared once."""
+
+    def __init__(self, judge: Judge, wrs: Sequence[WorkRequest], transfers: Sequence[Transfer]) -> None:
+        self.judge, self._wrs, self._transfers = judge, wrs, transfers
+        numbers: dict[tuple[object, ...], int] = {}
+        self.wr_kinds = [numbers.setdefault(_wr_kind(wr), len(numbers)) for wr in wrs]
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._transfer_kinds: dict[int, int] = {}  # of those that were looked at: few work requests see few
+        self._known: dict[int, bool] = {}
+
+    def fits(self, wr: int, transfer: int) -> bool:
+        """Whether nothing contradicts that one became the other; both by their places."""
+        kind = self._transfer_kinds.get(transfer)
+        if kind is None:
+            values = _transfer_kind(self._transfers[transfer], self.judge.datagrams)
+            kind = self._transfer_kinds[transfer] = self._numbers.setdefault(values, len(self._numbers))
+        pair = self.wr_kinds[wr] << 32 | kind
+        found = self._known.get(pair)
+        if found is None:
+            found = self.judge.contradiction(self._wrs[wr], self._transfers[transfer]) is None
+            if len(self._known) < _MOST_KNOWN:
+                self._known[pair] = found
+        return found
+
+
+#: What is compared of a work request's event.
+_COMPARED: Final = ("remote_va", "rkey", "swap_add", "dest_qpn", "dest_ip", "imm", "invalidate_rkey")
+
+
+def _wr_kind(wr: WorkRequest) -> tuple[object, ...]:
+    get = wr.event.fields.get
+    return wr.operation, wr.opcode, wr.length, *map(get, _COMPARED)
+
+
+def _transfer_kind(t: Transfer, datagrams: bool) -> tuple[object, ...]:
+    there = t.responder if datagrams else {}
+    return (
+        *(t.operation, t.bytes, t.started, t.ended, t.status == "incomplete", t.maybe_several),
+        *(t.remote_va, t.rkey, t.swap_add, t.with_immediate, t.immediate, t.with_invalidate),
+        *(t.invalidate_rkey, there.get("qpn"), there.get("ip")),
+    )
 
 
 def _differ(seen: object, asked: object) -> bool:

@@ -10,7 +10,7 @@ from rocekit.correlate.clocks import Clock, bound_clocks
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
 from rocekit.correlate.collectives import Collectives, match_collectives, read_collectives
 from rocekit.correlate.matching import match_sends
-from rocekit.correlate.places import datagrams_of, find_place
+from rocekit.correlate.places import datagrams_of, find_place, places_by_qpn
 from rocekit.correlate.receives import match_receives
 from rocekit.correlate.unmatched import why_nothing
 from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
@@ -49,6 +49,7 @@ class Correlation:
     journal: Journal | None = field(default=None, repr=False)
     nothing_because: str | None = None
     collectives: Collectives | None = None
+    _clock_windows: dict[str | None, tuple[str, int, int]] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
@@ -76,6 +77,20 @@ class Correlation:
     def is_empty(self) -> bool:
         """Whether the journal has no event."""
         return self.journal is not None and not self.journal.events
+
+    def clock_windows(self) -> dict[str | None, tuple[str, int, int]]:
+        """By the address of a QP with packets: its host, and the bounds of how far its clock is ahead.
+
+        Asked for each pair of hosts, and found once.
+        """
+        if self._clock_windows is None:
+            self._clock_windows = {}
+            for qp in self.programs.qps:
+                place, clock = self.place(qp), self.clocks.get(qp.host)
+                if place is None or clock is None or clock.low_ns is None or clock.high_ns is None:
+                    continue
+                self._clock_windows[place[0].ips[place[1]]] = qp.host, clock.low_ns, clock.high_ns
+        return self._clock_windows
 
     def transfer_of(self, wr: WorkRequest) -> Transfer | None:
         """The transfer that a work request became."""
@@ -131,6 +146,10 @@ def _correct_times(qps: Sequence[JournalQp], clocks: dict[str, Clock]) -> None:
             wc.clock_offset_ns = clock.offset_ns
 
 
+def _order(transfer: Transfer) -> tuple[int, int]:
+    return transfer.first_psn, transfer.id
+
+
 def correlate(
     journal: Journal,
     connections: Sequence[Connection],
@@ -148,17 +167,21 @@ def correlate(
     sent: dict[tuple[int, int], list[Transfer]] = {}
     for transfer in transfers:
         sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)
+    places = places_by_qpn(connections)
+    in_order: dict[tuple[int, int], list[Transfer]] = {}  # many QPs may be of one place
     for qp in qps:
-        place = find_place(qp, connections)
+        place = find_place(qp, places)
         if place is None:
             continue
         correlation.bound[id(qp)] = place
         if qp.transport == "UD":
-            candidates = datagrams_of(qp, place, connections, sent)
+            candidates = sorted(datagrams_of(qp, place, places, sent), key=_order)
         else:
-            candidates = sent.get((place[0].id, place[1]), [])
-        in_order = sorted(candidates, key=lambda t: (t.first_psn, t.id))
-        correlation.carried.update(match_sends(qp, place, in_order, redacted=redacted))
+            key = place[0].id, place[1]
+            if key not in in_order:
+                in_order[key] = sorted(sent.get(key, ()), key=_order)
+            candidates = in_order[key]
+        correlation.carried.update(match_sends(qp, place, candidates, redacted=redacted))
     for qp in qps:
         place = correlation.place(qp)
         if place is not None:

@@ -5,10 +5,12 @@ No match is stated that the packets contradict: see ``contradictions``.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.correlate.contradictions import Judge
+from rocekit.correlate.contradictions import Judge, Verdicts
 from rocekit.wire import psn
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 LEAST_OVERLAP: Final = 4
 #: How far two sequences are shifted against each other, at most, to find where they agree.
 LARGEST_SHIFT: Final = 256
+#: Work requests posted at the same time that messages are compared with, for each of both on average: kinds
+#: of them, of those with its operation, and its address where both are known.
+_LOOKS: Final = 256
+_ANY: Final = "any address"
 #: Operations of one PSN whose WR's length is no payload (a FLUSH's is the range to flush, A19.4).
 _ONE_PSN: Final = wire.ATOMICS | {"FLUSH"}
 
@@ -112,7 +118,6 @@ def _by_psn(
     at = psn.unwrap(int(start), transfers[0].first_psn)
     if at > transfers[0].first_psn:  # the capture began before this QP was made, or the PSN has wrapped since
         at -= psn.MODULO if at - transfers[0].first_psn > psn.HALF // 2 else 0
-    by_psn = {transfer.first_psn: transfer for transfer in transfers}
     certain: Matches = {}
     by_contents: Matches = {}
     plan: list[tuple[WorkRequest, int]] = []
@@ -133,7 +138,7 @@ def _by_psn(
                 by_contents.update(_by_contents(together, among, judge))
                 together = []
             plan.append((wr, at))
-            transfer = by_psn.get(at)
+            transfer = _with_psn(transfers, at)
             other = None if transfer is None else judge.contradiction(wr, transfer)
             if other is not None:
                 against[wr] = f"the message with its PSN has {other}"
@@ -156,26 +161,68 @@ def _by_psn(
     return certain | by_contents
 
 
+def _with_psn(transfers: list[Transfer], first: int) -> Transfer | None:
+    """The last one with a first PSN; a QP that was made anew often may have very many work requests."""
+    at = bisect_right(transfers, first, key=_first_psn) - 1
+    return transfers[at] if at >= 0 and transfers[at].first_psn == first else None
+
+
 def _between(transfers: list[Transfer], since: int, until: int) -> list[Transfer]:
-    return [transfer for transfer in transfers if since <= transfer.first_psn < until]
+    """Those with a first PSN from ``since`` to before ``until``; they are in order of their PSNs."""
+    first = bisect_left(transfers, since, key=_first_psn)
+    return transfers[first : bisect_left(transfers, until, first, key=_first_psn)]
+
+
+def _first_psn(transfer: Transfer) -> int:
+    return transfer.first_psn
 
 
 def _by_contents(wrs: list[WorkRequest], transfers: list[Transfer], judge: Judge) -> Matches:
     """Work requests that were posted at the same time, whose PSNs are known only together.
 
     Each of the transfers is one of them. Which one is certain where only one of them can have become it.
+    Work requests that are alike are one kind: none of two can be told from the other.
     """
-    fitting = [(t, [wr for wr in wrs if judge.contradiction(wr, t) is None]) for t in transfers]
+    if not wrs or not transfers:
+        return {}
+    verdicts = Verdicts(judge, wrs, transfers)
+    left = Counter(verdicts.wr_kinds)
+    example: dict[int, int] = {}
+    nearby: dict[tuple[str, object], list[int]] = {}
+    for n, kind in enumerate(verdicts.wr_kinds):
+        if kind not in example:
+            example[kind] = n
+            nearby.setdefault((wrs[n].operation, wrs[n].event.fields.get("remote_va")), []).append(kind)
+            nearby.setdefault((wrs[n].operation, _ANY), []).append(kind)
+    looks = _LOOKS * (len(wrs) + len(transfers))
+    users: dict[int, list[int]] = {kind: [] for kind in left}
+    fitting: list[list[int]] = []
+    for at, transfer in enumerate(transfers):
+        known = transfer.started and not judge.redacted and transfer.remote_va is not None
+        keys = (transfer.remote_va, None) if known else (_ANY,)
+        kinds = [kind for key in keys for kind in nearby.get((transfer.operation, key), ())]
+        looks -= len(kinds)
+        if looks < 0:  # which is which stays unknown
+            return {}
+        fitting.append([kind for kind in kinds if verdicts.fits(example[kind], at)])
+        for kind in fitting[-1]:
+            users[kind].append(at)
+    counts = [sum(left[kind] for kind in kinds) for kinds in fitting]
     found: Matches = {}
-    while True:
-        single = [(t, left[0]) for t, left in fitting if len(left) == 1]
-        if not single:
-            break
-        for transfer, wr in single:
-            if wr in found:  # two messages that only this one fits: the journal lacks a work request
+    single = [at for at, count in enumerate(counts) if count == 1]
+    while single:
+        taken = []
+        for at in single:
+            own = [kind for kind in fitting[at] if left[kind]]
+            if not own:  # two messages that only this one fits: the journal lacks a work request
                 return {}
-            found[wr] = transfer
-        fitting = [(t, [wr for wr in left if wr not in found]) for t, left in fitting if len(left) > 1]
+            left[own[0]] = 0
+            taken.append(own[0])
+            found[wrs[example[own[0]]]] = transfers[at]
+        fewer = [at for kind in taken for at in users[kind]]
+        for at in fewer:
+            counts[at] -= 1
+        single = [at for at in sorted(set(fewer)) if counts[at] == 1]
     return found
 
 
@@ -189,11 +236,12 @@ def _by_order(wrs: list[WorkRequest], transfers: list[Transfer], judge: Judge) -
     best: tuple[int, int, int] | None = None
     chosen = range(0)
     shift = 0
+    fits = Verdicts(judge, wrs, transfers).fits
     for candidate in _shifts(wrs, transfers):
         overlap = range(max(0, -candidate), min(len(transfers), len(wrs) - candidate))
         if len(overlap) < shortest and len(overlap) < max(LEAST_OVERLAP, shortest // 2):
             continue
-        if any(judge.contradiction(wrs[k + candidate], transfers[k]) for k in overlap):
+        if not all(fits(k + candidate, k) for k in overlap):
             continue
         late = sum(wrs[k + candidate].posted_ns > transfers[k].first_ns for k in overlap)
         score = (-late, len(overlap), -abs(candidate))

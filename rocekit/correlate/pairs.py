@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 
 from rocekit.correlate.addresses import gid_ip, may_be
 from rocekit.journal.work_requests import JournalQp, Programs
@@ -30,12 +31,15 @@ def journal_pairs(programs: Programs) -> list[Pair]:
     """The QP pairs that a journal names. Either end knows both QPNs, so the journal of one end is enough."""
     paired = ("RC", "UC", "XRC", None)
     connected = [qp for qp in programs.qps if qp.attributes.get("dest_qpn") and qp.transport in paired]
+    by_numbers: dict[tuple[int, int], list[JournalQp]] = {}
+    for qp in connected:
+        by_numbers.setdefault((qp.qpn, int(qp.attributes["dest_qpn"])), []).append(qp)
     pairs = []
     done: set[int] = set()
     for qp in connected:
         if id(qp) in done:
             continue
-        peer = _peer(qp, connected)
+        peer = _peer(qp, by_numbers.get((int(qp.attributes["dest_qpn"]), qp.qpn), ()))
         done.update((id(qp), id(peer)))
         a = qp.attributes
         other = Negotiated(starting_psn=a.get("rq_psn"), path_mtu=a.get("path_mtu"))
@@ -57,15 +61,18 @@ def _span_ns(qp: JournalQp, peer: JournalQp | None) -> tuple[int, int] | None:
     return (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else None
 
 
-def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
-    """The QP that ``qp`` is connected to, if exactly one QP of the journal fits."""
-    found = [
+def _peer(qp: JournalQp, others: Iterable[JournalQp]) -> JournalQp | None:
+    """The QP that ``qp`` is connected to, if exactly one QP of the journal fits.
+
+    Args:
+        others: those with its peer's QPN that are connected to its own.
+    """
+    fitting = (
         other
-        for other in connected
+        for other in others
         if other is not qp
-        and other.qpn == qp.attributes["dest_qpn"]
-        and other.attributes["dest_qpn"] == qp.qpn
         and may_be(other.attributes.get("local_ip"), qp.attributes.get("dest_ip"))
         and may_be(qp.attributes.get("local_ip"), other.attributes.get("dest_ip"))
-    ]
+    )
+    found = list(islice(fitting, 2))
     return found[0] if len(found) == 1 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rocekit.correlate.addresses import gid_ip, may_be
@@ -14,9 +14,25 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-def find_place(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection, int] | None:
+Places = Mapping[int | None, Sequence[tuple["Connection", int]]]
+"""The connections and sides by their QPNs."""
+
+
+def places_by_qpn(connections: Sequence[Connection]) -> Places:
+    """The connections and sides by their QPNs, in the connections' order.
+
+    A journal may have as many QPs as a capture has connections: each QP looks only at those of its number.
+    """
+    found: dict[int | None, list[tuple[Connection, int]]] = {}
+    for connection in connections:
+        for side in (0, 1):
+            found.setdefault(connection.qpns[side], []).append((connection, side))
+    return found
+
+
+def find_place(qp: JournalQp, places: Places) -> tuple[Connection, int] | None:
     """The connection and side whose addresses, QPNs and times fit; of several, the one nearest in time."""
-    found = [place for place in named_alike(qp, connections) if _may_be_of(qp, *place)]
+    found = [place for place in named_alike(qp, places) if _may_be_of(qp, *place)]
     if len(found) > 1 and qp.transport != "UD":
         times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
         if times:
@@ -26,19 +42,18 @@ def find_place(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connec
     return found[0] if found else None
 
 
-def named_alike(qp: JournalQp, connections: Sequence[Connection]) -> list[tuple[Connection, int]]:
+def named_alike(qp: JournalQp, places: Places) -> list[tuple[Connection, int]]:
     """The connections and sides with the addresses and QPNs of a QP, at whatever time."""
     a = qp.attributes
     local, remote, dest = a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid")), a.get("dest_qpn")
     found = []
-    for connection in connections:
+    for connection, side in places.get(qp.qpn, ()):
         if qp.transport is not None and connection.transport != qp.transport:
             continue
-        for side in (0, 1):
-            if connection.qpns[side] != qp.qpn or not may_be(connection.qpns[1 - side], dest):
-                continue
-            if may_be(connection.ips[side], local) and may_be(connection.ips[1 - side], remote):
-                found.append((connection, side))
+        if not may_be(connection.qpns[1 - side], dest):
+            continue
+        if may_be(connection.ips[side], local) and may_be(connection.ips[1 - side], remote):
+            found.append((connection, side))
     if local is None and qp.addresses:
         # The journal has no address of a QP that only received datagrams; it has those of the QP's device.
         found = [place for place in found if place[0].ips[place[1]] in (None, *qp.addresses)]
@@ -72,7 +87,7 @@ def _distance_ns(connection: Connection, first_ns: int, last_ns: int) -> int:
 def datagrams_of(
     qp: JournalQp,
     place: tuple[Connection, int],
-    connections: Sequence[Connection],
+    places: Places,
     sent: dict[tuple[int, int], list[Transfer]],
 ) -> list[Transfer]:
     """Everything that a UD QP sent, to all its peers: one PSN counter serves them all.
@@ -82,8 +97,7 @@ def datagrams_of(
     """
     ip = place[0].ips[place[1]]
     out = []
-    for connection in connections:
-        for side in (0, 1):
-            if connection.transport == "UD" and (connection.qpns[side], connection.ips[side]) == (qp.qpn, ip):
-                out += sent.get((connection.id, side), [])
+    for connection, side in places.get(qp.qpn, ()):
+        if connection.transport == "UD" and connection.ips[side] == ip:
+            out += sent.get((connection.id, side), [])
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rocekit.correlate.places import named_alike
+from rocekit.correlate.places import named_alike, places_by_qpn
 from rocekit.wire.words import duration
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def why_nothing(
 def _about_qps(qps: Sequence[JournalQp], connections: Sequence[Connection]) -> str:
     if not qps:
         return "the journal has no QP"
-    if any(named_alike(qp, connections) for qp in qps):
+    places = places_by_qpn(connections)
+    if any(named_alike(qp, places) for qp in qps):
         return "QPs of the capture have the same addresses and QPNs, but neither the time nor the PSNs fit"
     known = {ip for c in connections for ip in c.ips}
     own = {ip for qp in qps if (ip := qp.attributes.get("local_ip")) is not None}

@@ -206,16 +206,8 @@ def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, 
     """The clock of the capture is that of one host, and not of the other."""
     if journal is None:
         return None
-    windows: dict[int, tuple[str, int, int]] = {}
-    for qp in journal.programs.qps:
-        bound = journal.place(qp)
-        clock = journal.clocks.get(qp.host)
-        if bound is None or clock is None or clock.low_ns is None or clock.high_ns is None:
-            continue
-        ip = bound[0].ips[bound[1]]
-        for side in (0, 1):
-            if ip == hosts[side]:
-                windows[side] = qp.host, clock.low_ns, clock.high_ns
+    known = journal.clock_windows()
+    windows = {side: known[ip] for side, ip in enumerate(hosts) if ip in known}
     if len(windows) < 2 or windows[0][0] == windows[1][0]:
         return None
     fits = {s: low <= 0 <= high and high - low < _CLOCK_NS for s, (_, low, high) in windows.items()}

@@ -71,14 +71,16 @@ class PairsByName:
         self._begins = starts(ordered)
         pairs = ordered[self._begins]
         self.low, self.high = pairs >> WAY_BITS, pairs & (1 << WAY_BITS) - 1
-        self._rows: list[int] = []
+        self._sizes = np.diff(self._begins, append=len(ordered))
+        self._rows: list[int] = []  # of all pairs, once all of them are asked for, and where each begins
+        self._bounds: list[int] = []
 
     def rows(self, place: int) -> list[int]:
         """The connections of a pair, in order."""
-        if not self._rows:
-            self._rows = self._order.tolist()
-            self._bounds = [*self._begins.tolist(), len(self._rows)]
-        return self._rows[self._bounds[place] : self._bounds[place + 1]]
+        if self._rows:
+            return self._rows[self._bounds[place] : self._bounds[place + 1]]
+        rows: list[int] = self._order[self._begins[place] :][: self._sizes[place]].tolist()
+        return rows
 
     def sums(self, values: Ints) -> list[int]:
         """By pair, the sum over its connections."""
@@ -103,6 +105,7 @@ class PairsByName:
 
     def _of_all(self, waiting: list[str], hosts: Ints) -> Iterator[tuple[int, int]]:
         """The pairs whose both hosts are still ``waiting``."""
+        self._rows, self._bounds = self._order.tolist(), [*self._begins.tolist(), len(self._order)]
         waiting.sort()
         numbers = self._numbers
         rank = np.full(int(hosts[-1]) + 1, -1)

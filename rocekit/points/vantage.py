@@ -168,15 +168,14 @@ class Vantages:
         a, b = table.ends.a[numbers], table.ends.b[numbers]
         pairs = PairsByName(a, b, table)
         between = Between(table, pairs.low, pairs.high)
-        turn_counts, low = pairs.sums(table.turn_counts[numbers]), pairs.low.tolist()
-        connections = [self._connections[n] for n in numbers.tolist()]
+        turn_counts, own = pairs.sums(table.turn_counts[numbers]), numbers.tolist()
         for place, first in pairs.in_order():
             rows = pairs.rows(place)
             turns = NO_TURNS
             if turn_counts[place] >= FEWEST:
                 turns = table.turns_of(numbers[rows], a[rows] != first)
-            hosts = between.of(place, flipped=first != low[place])
-            yield self._judge(table, turns, hosts, [connections[row] for row in rows])
+            hosts = between.of(place, flipped=first != int(pairs.low[place]))
+            yield self._judge(table, turns, hosts, [self._connections[own[row]] for row in rows])
 
     def _judge(self, table: HostPairs, turns: Turns, hosts: Hosts, connections: list[Connection]) -> Vantage:
         names = hosts.names

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.findings.finding import MAX_LISTED
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rocekit.findings.evidence import Evidence
     from rocekit.packets.pauses import Pause
@@ -18,6 +22,10 @@ _QUANTUM_NS: Final = 51.2
 _SHARE: Final = 0.75
 #: Packets on their way behind a pause frame, and the frame's own delay.
 _SLACK_NS: Final = 100_000
+#: Times of today as floating-point numbers are this near, with room to spare.
+_ROUNDED_NS: Final = 1_000
+
+Column = NDArray[np.int64]
 
 
 class PausedClass(NamedTuple):
@@ -57,23 +65,94 @@ def priorities_of(evidence: Evidence, dscp: int) -> tuple[set[int], bool]:
     return ({dscp >> 3}, False) if tagged is None else (tagged, True)
 
 
-def paused_classes(evidence: Evidence, pauses: Sequence[Pause]) -> Iterator[PausedClass]:
-    """The classes that were silent during one sender's pauses (its releases included)."""
-    if evidence.observer is None or evidence.several:  # several captures have clocks of their own
-        return
-    effects: dict[frozenset[int], list[tuple[int, int]]] = {}
-    for (host, dscp), spells in evidence.observer.silences.spells.items():
-        own, by_tag = priorities_of(evidence, dscp)
-        key = frozenset(own)
-        if key not in effects:
-            effects[key] = _in_effect(pauses, own)
-        held = [spell for spell in spells if _is_covered(spell, effects[key])]
-        if held:
-            yield PausedClass(host, dscp, sorted(own), by_tag, held)
+class HeldClasses(NamedTuple):
+    """The classes that were silent during one sender's pauses.
+
+    Attributes:
+        longest: those with the longest silences, up to ``MAX_LISTED``.
+        by_dscp: whether the priority of any of them is an eighth of its DSCP.
+        several_hosts: whether they are of several hosts.
+    """
+
+    longest: list[PausedClass]
+    by_dscp: bool
+    several_hosts: bool
+
+
+class SilentClasses:
+    """The silences of all classes, in arrays: there may be very many senders of pauses, too."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        silences = None if evidence.observer is None or evidence.several else evidence.observer.silences
+        # Several captures have clocks of their own.
+        spells = {} if silences is None else silences.spells
+        self._classes = [(host, dscp, *priorities_of(evidence, dscp)) for host, dscp in spells]
+        hosts: dict[str, int] = {}
+        self._host = np.array([hosts.setdefault(host, len(hosts)) for host, *_ in self._classes], np.int64)
+        self._by_tag = np.array([by_tag for *_, by_tag in self._classes], np.bool_)
+        self._class = np.repeat(np.arange(len(spells)), [len(own) for own in spells.values()])
+        self._spells = np.array([spell for own in spells.values() for spell in own], np.int64).reshape(-1, 2)
+        of_key: dict[frozenset[int], list[int]] = {}
+        for number, (_, _, own, _) in enumerate(self._classes):
+            of_key.setdefault(frozenset(own), []).append(number)
+        by_start = np.argsort(self._spells[:, 0], kind="stable")
+        keys = np.zeros(len(self._classes), np.int64)
+        for key, numbers in enumerate(of_key.values()):
+            keys[numbers] = key
+        key_of = keys[self._class[by_start]]
+        self._rows_of = {own: by_start[key_of == key] for key, own in enumerate(of_key)}
+        self._starts_of = {own: self._spells[rows, 0] for own, rows in self._rows_of.items()}
+
+    def during(self, pauses: Sequence[Pause]) -> HeldClasses:
+        """Those that were silent during one sender's pauses (its releases included)."""
+        found = [self._held(own, _in_effect(pauses, own)) for own in self._rows_of]
+        rows = np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+        if not len(rows):
+            return HeldClasses([], by_dscp=False, several_hosts=False)
+        lengths = self._spells[rows, 1] - self._spells[rows, 0]
+        first = np.flatnonzero(np.diff(self._class[rows], prepend=-1))
+        held = self._class[rows[first]]
+        longest = np.argsort(-np.maximum.reduceat(lengths, first), kind="stable")[:MAX_LISTED]
+        ends = np.append(first[1:], len(rows))
+        shown = []
+        for at in longest.tolist():
+            host, dscp, own, by_tag = self._classes[int(held[at])]
+            spells = [(start, end) for start, end in self._spells[rows[first[at] : ends[at]]].tolist()]
+            shown.append(PausedClass(host, dscp, sorted(own), by_tag, spells))
+        hosts = self._host[held]
+        return HeldClasses(shown, not self._by_tag[held].all(), bool((hosts != hosts[0]).any()))
+
+    def _held(self, own: frozenset[int], effects: list[tuple[int, int]]) -> Column:
+        """The silences of classes of some priorities for most of which pauses were in effect, from the start.
+
+        What is held has at least _SHARE of it in the pauses, so it starts within one or not long before it.
+        """
+        if not effects:
+            return np.zeros(0, np.int64)
+        begin, until = np.array(effects, np.int64).T
+        passed = np.append(0, np.cumsum(until - begin))
+        before = max(_SLACK_NS, int(passed[-1] * (1 - _SHARE) / _SHARE)) + _ROUNDED_NS
+        low = np.searchsorted(self._starts_of[own], begin - before)
+        high = np.searchsorted(self._starts_of[own], until)
+        low[1:] = np.maximum(low[1:], high[:-1])
+        near = np.concatenate(
+            [self._rows_of[own][a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True) if a < b]
+            or [low[:0]]
+        )
+        start, end = self._spells[near].T
+        # The first pause with a part of the silence, and the first one behind it.
+        first, behind = np.searchsorted(until, start, "right"), np.searchsorted(begin, end)
+        some = first < behind
+        near, start, end, first, behind = (x[some] for x in (near, start, end, first, behind))
+        covered = passed[behind] - passed[first]
+        covered -= np.maximum(start - begin[first], 0) + np.maximum(until[behind - 1] - end, 0)
+        latest = np.floor(start + np.maximum(_SLACK_NS, (1 - _SHARE) * (end - start))).astype(np.int64)
+        held: Column = near[(begin[first] <= latest) & (covered >= _SHARE * (end - start))]
+        return held
 
 
 def _in_effect(pauses: Iterable[Pause], priorities: Iterable[int]) -> list[tuple[int, int]]:
-    """When pauses of some priorities were in effect at most, in order."""
+    """When pauses of some priorities were in effect at most, in order; they do not overlap."""
     found: list[tuple[int, int]] = []
     for pause in sorted(pauses, key=lambda p: p.time_ns):
         at = pause.time_ns
@@ -87,19 +166,4 @@ def _in_effect(pauses: Iterable[Pause], priorities: Iterable[int]) -> list[tuple
                 found.append((at, until))
         elif quanta == 0 and at < end:
             found[-1] = (start, at)
-    return found
-
-
-def _is_covered(spell: tuple[int, int], effects: list[tuple[int, int]]) -> bool:
-    """Whether pauses were in effect for most of a silence, from its start on."""
-    start, end = spell
-    first = bisect_right(effects, (start, 1 << 62)) - 1
-    covered, began = 0, False
-    for begin, until in effects[max(0, first) :]:
-        if begin >= end:
-            break
-        common = min(end, until) - max(start, begin)
-        if common > 0:
-            began = began or begin <= start + max(_SLACK_NS, (1 - _SHARE) * (end - start))
-            covered += common
-    return began and covered >= _SHARE * (end - start)
+    return [(start, end) for start, end in found if start < end]

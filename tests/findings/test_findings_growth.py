@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,32 @@ def icmp_without_qpn(count: int) -> Iterator[tuple[int, bytes]]:
     return quoted(count, 1 << 20, 28)
 
 
+def pausing(number: int) -> bytes:
+    """PFC of all priorities, each from another sender."""
+    head = bytes.fromhex("0180c2000001") + b"\2\1" + struct.pack(">I", number) + b"\x88\x08"
+    return head + struct.pack(">HH8H", 0x0101, 0xFF, *[0xFFFF] * 8) + bytes(26)
+
+
+def senders_of_pauses_in_timeouts(count: int) -> Iterator[tuple[int, bytes]]:
+    """A pause of another sender in each wait for a timer."""
+    for n, (now, frame) in enumerate(timeouts(3 * count // 4)):
+        yield now, frame
+        if n % 3 == 0:
+            yield now + 30 * MS, pausing(n)
+
+
+def senders_of_pauses_in_silences(count: int) -> Iterator[tuple[int, bytes]]:
+    """Pauses of many senders, and as many hosts that are silent during one of them each."""
+    for n in range(count // 3):
+        for since, frame in ((0, send(0, src=f"10.8.{n >> 8}.{n & 255}")), (1000, pausing(n))):
+            yield 5 * n * MS + since, frame
+        yield 5 * n * MS + 3 * MS, send(1, src=f"10.8.{n >> 8}.{n & 255}")
+
+
 CASES = (
     timeouts,
+    senders_of_pauses_in_timeouts,
+    senders_of_pauses_in_silences,
     icmp_of_one_connection,
     icmp_of_many_connections,
     icmp_without_qpn,

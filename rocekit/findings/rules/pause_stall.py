@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
-from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
-from rocekit.findings.paused_classes import PausedClass, paused_classes, priorities_of
+from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.paused_classes import HeldClasses, PausedClass, SilentClasses
+from rocekit.findings.paused_waits import Stalls, stalls_of
 from rocekit.findings.stories import PAUSE_STALL
-from rocekit.flows.observer import REQUEST
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     senders: dict[str, list[Pause]] = {}
     for pause in evidence.pauses:
         senders.setdefault(pause.source, []).append(pause)
-    for source, pauses in senders.items():
-        pausing = [p for p in pauses if p.quanta]
-        if pausing:
-            yield _paused(evidence, source, pauses, pausing)
+    paused = {source: own for source, pauses in senders.items() if (own := [p for p in pauses if p.quanta])}
+    if paused:
+        stalls = stalls_of(evidence, list(paused.values()))
+        classes = SilentClasses(evidence)
+        for (source, pausing), stalled in zip(paused.items(), stalls, strict=True):
+            pauses = senders[source]
+            yield _paused(source, pauses, pausing, stalled, classes.during(pauses))
     yield from _inferred(evidence)
     if not evidence.pauses and evidence.counts.pause_frames:
         yield RULE.finding(
@@ -67,15 +70,15 @@ def _inferred(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _paused(evidence: Evidence, source: str, pauses: Sequence[Pause], pausing: Sequence[Pause]) -> Finding:
+def _paused(
+    source: str, pauses: Sequence[Pause], pausing: Sequence[Pause], stalls: Stalls, silent: HeldClasses
+) -> Finding:
     from rocekit.files.frame_names import frame_reference
 
     masks = {p.priorities for p in pausing}
     priorities = sorted({bit for mask in masks for bit in range(8) if mask >> bit & 1})
     plain = masks == {_ALL_PRIORITIES}
     span = pausing[-1].time_ns - pausing[0].time_ns
-    stalls = _stalls(evidence, pausing)
-    silent = sorted(paused_classes(evidence, pauses), key=lambda c: -c.longest_ns)
     found: dict[str, Any] = {
         "pause_frames": len(pausing),
         "release_frames": len(pauses) - len(pausing),
@@ -83,19 +86,19 @@ def _paused(evidence: Evidence, source: str, pauses: Sequence[Pause], pausing: S
         "priorities": None if plain else priorities,
         "longest_quanta": max(p.quanta for p in pausing),
         "span_ns": span,
-        "stalled_transfers": len(stalls),
-        "silent_classes": [c.to_dict() for c in silent[:MAX_LISTED]],
+        "stalled_transfers": stalls.waits,
+        "silent_classes": [c.to_dict() for c in silent.longest],
     }
-    if stalls:
-        found["longest_stall_ns"] = max(stalls)
+    if stalls.waits:
+        found["longest_stall_ns"] = stalls.longest_ns
     what = "all traffic" if plain else f"priority {', '.join(map(str, priorities))}"
     title = f"{source} paused {what}: {plural(len(pausing), 'pause frame')}"
     if span:
         title += f" in {duration(span)}"
-    if silent:
-        title += f"; meanwhile {', '.join(map(_silent_words, silent[:_NAMED]))}"
-    guessed = not plain and any(not c.by_tag for c in silent)
-    open_ = (_GUESSED if guessed else "") + (_WHICH if len({c.host for c in silent}) > 1 else "")
+    if silent.longest:
+        title += f"; meanwhile {', '.join(map(_silent_words, silent.longest[:_NAMED]))}"
+    guessed = not plain and silent.by_dscp
+    open_ = (_GUESSED if guessed else "") + (_WHICH if silent.several_hosts else "")
     return RULE.finding(
         title,
         advice=RULE.what_to_do + open_,
@@ -107,28 +110,6 @@ def _paused(evidence: Evidence, source: str, pauses: Sequence[Pause], pausing: S
 def _silent_words(silent: PausedClass) -> str:
     times = f" ({len(silent.spells):,} times, the longest)" if len(silent.spells) > 1 else ""
     return f"DSCP {silent.dscp} of {silent.host} sent nothing for {duration(silent.longest_ns)}{times}"
-
-
-def _stalls(evidence: Evidence, pausing: Sequence[Pause]) -> list[int]:
-    """The waits before repeats during which a pause frame of their traffic class came."""
-    found = []
-    for story in evidence.stories:
-        for run in story.repeats:
-            start = run.time_ns - run.waited_ns
-            if run.cause != "timeout":
-                continue
-            came = [p for p in pausing if start <= p.time_ns <= run.time_ns]
-            mask = _mask(evidence, story) if came else 0
-            if any(p.priorities & mask for p in came):
-                found.append(run.waited_ns)
-    return found
-
-
-def _mask(evidence: Evidence, story: Story) -> int:
-    """The priorities of a story's requests as a bit mask."""
-    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
-    dscps = {} if view is None else view.dscps.get(REQUEST, {})
-    return sum(1 << p for p in set().union(*(priorities_of(evidence, dscp)[0] for dscp in dscps)))
 
 
 #: Silent classes that a title names.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.findings.errors_in_time import ErrorsInTime
 from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
 from rocekit.track.transfers import ACKED, EventSurvey, has_events
@@ -171,12 +172,12 @@ class Evidence:
         return frozenset(map(frozenset, found | {(r.src, r.dst) for r in self.cm_records}))
 
     @cached_property
-    def icmp_between(self) -> Mapping[frozenset[str], list[IcmpError]]:
+    def icmp_between(self) -> Mapping[frozenset[str], ErrorsInTime]:
         """ICMP errors by the two hosts of the packets that they are about."""
         found: dict[frozenset[str], list[IcmpError]] = defaultdict(list)
         for error in () if self.witnesses is None else self.witnesses.icmp:
             found[frozenset((error.quote.src, error.quote.dst))].append(error)
-        return found
+        return {hosts: ErrorsInTime(errors) for hosts, errors in found.items()}
 
     @cached_property
     def unanswered(self) -> Mapping[tuple[str, str], list[Unanswered]]:

@@ -134,14 +134,10 @@ def silence_evidence(evidence: Evidence, hosts: Sequence[str | None], start: int
     if a is None or b is None:
         return {}
     found: dict[str, Any] = {}
-    about = evidence.icmp_between.get(frozenset((a, b)), ())
-    errors = [e for e in about if start <= e.time_ns <= end + _ASKS_AGAIN_NS]
-    if errors:
-        found["icmp"] = {
-            "kinds": sorted({e.kind for e in errors}),
-            "sources": sorted({e.source for e in errors})[:16],
-            "frames": [e.frame for e in errors[:16]],
-        }
+    about = evidence.icmp_between.get(frozenset((a, b)))
+    errors = None if about is None else about.between(start, end + _ASKS_AGAIN_NS)
+    if errors is not None:
+        found["icmp"] = errors
     asked = [*evidence.unanswered.get((a, b), ()), *evidence.unanswered.get((b, a), ())]
     streaks = [s for s in asked if s.first_ns <= end and _end_ns(s) >= start]
     if streaks:

@@ -59,7 +59,7 @@ def _join_with_end(stories: list[Story]) -> list[Story]:
     """The stories, with the end of a connection joined to the loss of the same PSN just before it."""
     if not any(story.rule in _ENDS for story in stories):
         return stories
-    kept: list[Story] = []
+    kept: dict[int, Story] = {}
     last: dict[tuple[int, int], Story] = {}
     for story in sorted(stories, key=Story.first_ns):
         key = story.connection.id, story.side
@@ -75,6 +75,6 @@ def _join_with_end(stories: list[Story]) -> list[Story]:
             story.go_backs = [*before.go_backs, *story.go_backs]
             story.hole = before.hole or story.hole
             story.add_transfers(before.transfers)
-            kept.remove(before)
-        kept.append(story)
-    return kept
+            del kept[id(before)]
+        kept[id(story)] = story
+    return list(kept.values())

@@ -7,7 +7,8 @@
 
 Each case is made with two sizes, so that a cost that grows faster than the file shows. A run is a whole
 process with its output to /dev/null; the start-up (a capture of 100 packets) is taken off, of time and of
-memory. Time is processor time, the least of --times runs.
+memory. Time is processor time. Each case takes --times turns of a start, a normal file and
+its own; the medians are compared, those of the start and of a normal file over all cases' turns.
 
 What a file may cost: a record (a packet, a pcapng block, a line of a journal) as much as ten normal ones, and
 so may each further 140 bytes of it, which are a normal packet's. Normal traffic is `rocekit generate` with as
@@ -26,9 +27,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from rocekit.wire.build import build_frame, build_mad
 
@@ -451,8 +453,6 @@ class Cost:
     seconds: float
     megabytes: float
     status: int
-    size: int = 0
-    """Of the file, in bytes."""
 
 
 def run(*arguments: str) -> Cost:
@@ -487,7 +487,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--cases", default=",".join(CASES), help="those to measure, with commas")
     parser.add_argument("--packets", type=int, default=20_000)
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--command", default="analyze", help="with its options")
     parser.add_argument("--twice", action="store_true", help="each capture as two of the same traffic")
     options = parser.parse_args()
@@ -496,13 +496,6 @@ def main() -> None:
         folder = Path(name)
         small = str(folder / "small.pcap")
         run("generate", small, "--packets", "100")
-
-        best: dict[tuple[str, ...], Cost] = {}
-
-        def measure(*arguments: str, file: Path) -> None:
-            cost = run(*arguments)
-            if arguments not in best or cost.seconds < best[arguments].seconds:
-                best[arguments] = replace(cost, size=file.stat().st_size)
 
         def normal_of(size: int, journal: bool) -> tuple[str, ...]:
             """The command that reads a normal file, made at first need."""
@@ -514,6 +507,7 @@ def main() -> None:
             return (*start, "--journal", str(plain)) if journal else (*command, *[str(plain)] * twice)
 
         start = (*command, *[small] * twice)
+        runs: dict[tuple[str, ...], list[Cost]] = {}
         found = []
         for case in options.cases.split(","):
             chosen = CASES[case]
@@ -522,37 +516,38 @@ def main() -> None:
             own = []
             for size in (count // 4, count):
                 path = save(folder / f"{case}.{size}{chosen.suffix}", chosen.make(size))
-                own.append(
-                    (*start, "--journal", str(path)) if is_journal else (*command, *[str(path)] * twice)
-                )
+                files = [str(path)] * twice
+                own.append((*start, "--journal", str(path)) if is_journal else (*command, *files))
                 plain = normal_of(size, is_journal)
-                # In turns, and the least of all runs of the same file: the machine has other work as well.
+                # In turns: the machine has other work as well, now more and now less.
                 for _ in range(options.times):
-                    measure(*start, file=Path(small))
-                    measure(*plain, file=Path(plain[-1]))
-                    measure(*own[-1], file=path)
+                    for words in (start, plain, own[-1]):
+                        runs.setdefault(words, []).append(run(*words))
+                ones = max(chosen.records, path.stat().st_size / Path(plain[-1]).stat().st_size)
                 path.unlink()
-            found.append((case, count, own, plain))
-            print(f"{case}: {best[own[1]].seconds:.2f} s", file=sys.stderr, flush=True)
-        print(f"start: {best[start].seconds:.2f} s, {best[start].megabytes:.0f} MB")
+            found.append((case, count, (*own, plain), ones))
+            print(f"{case}: {_median(runs[own[1]]).seconds:.2f} s", file=sys.stderr, flush=True)
+        first = _median(runs[start])
+        print(f"start: {first.seconds:.2f} s, {first.megabytes:.0f} MB")
         print("| case | packets or lines | µs each | B each | normal ones | time | memory | growth |")
         print("|---|--:|--:|--:|--:|--:|--:|--:|")
-        for case, count, own, plain in found:
-            print(_row(case, count, [best[one] for one in own], best[plain], best[start]))
+        for case, count, commands, ones in found:
+            print(_row(case, count, [_median(runs[words]) for words in commands], first, ones))
 
 
-def _row(case: str, count: int, costs: list[Cost], plain: Cost, start: Cost) -> str:
-    def each(cost: Cost) -> tuple[float, float]:
-        spent, held = max(cost.seconds - start.seconds, 0.001), max(cost.megabytes - start.megabytes, 0.1)
-        return spent / count * 1e6, held / count * 2**20
+def _median(costs: Sequence[Cost]) -> Cost:
+    seconds, megabytes = median(c.seconds for c in costs), median(c.megabytes for c in costs)
+    return Cost(seconds, megabytes, next((c.status for c in costs if c.status not in (0, 1)), 0))
 
-    (less, _), (spent, held), (usual_spent, usual_held) = each(costs[0]), each(costs[1]), each(plain)
-    growth = spent / less
-    status = "" if costs[1].status in (0, 1) else f" exit {costs[1].status}"
-    ones = max(CASES[case].records, costs[1].size / plain.size)
+
+def _row(case: str, count: int, costs: Sequence[Cost], start: Cost, ones: float) -> str:
+    spent = [max(cost.seconds - start.seconds, 0.001) for cost in costs]
+    held = [max(cost.megabytes - start.megabytes, 0.1) for cost in costs]
+    status = f" exit {costs[1].status}" if costs[1].status else ""
     return (
-        f"| {case}{status} | {count:,} | {spent:.2f} | {held:,.0f} | {ones:.1f} "
-        f"| {spent / usual_spent / ones:.1f} × | {held / usual_held / ones:.1f} × | {growth:.1f} × |"
+        f"| {case}{status} | {count:,} | {spent[1] / count * 1e6:.2f} | {held[1] / count * 2**20:,.0f} "
+        f"| {ones:.1f} | {spent[1] / spent[2] / ones:.1f} × | {held[1] / held[2] / ones:.1f} × "
+        f"| {spent[1] / spent[0]:.1f} × |"
     )
 
 

@@ -257,13 +257,18 @@ def match_collectives(
             if not wr.refused:
                 devices = posted[qp.host, wr.event.pid, qp.qpn]
                 devices.setdefault(qp.device, []).append(wr)
+    of_qpn: dict[int | None, list[tuple[Connection, int]]] = defaultdict(list)
+    for connection in connections if by_qp else ():
+        if connection.transport == "RC":
+            for side in (0, 1):
+                of_qpn[connection.qpns[side]].append((connection, side))
     for key, requests in by_qp.items():
         requests.sort(key=lambda request: request.event.time_ns)
         if own := posted.get(key):
             _by_journal(found, requests, list(own.values()), carried)
         else:
             host, _, qpn = key
-            _by_order(found, requests, _transfers(qpn, addresses.get(host), requests, connections, sent))
+            _by_order(found, requests, _transfers(addresses.get(host), requests, of_qpn.get(qpn, ()), sent))
 
 
 def _by_journal(
@@ -277,8 +282,11 @@ def _by_journal(
     Args:
         devices: what the process posted on the QPs with this number, a list for each device.
     """
+    several = len(devices) > 1
+    if several:  # a device where less was posted than NCCL told of is not meant
+        devices = [posted for posted in devices if len(posted) >= len(requests)]
     plans = [_plan(requests, posted) for posted in devices]
-    if len(plans) > 1:
+    if several:
         plans = [plan for plan in plans if len({id(request) for request, _ in plan}) == len(requests)]
     if len(plans) != 1:
         return
@@ -324,17 +332,19 @@ def _time(event: JournalEvent, has_mono: bool) -> int:
 def _shared(requests: list[NcclRequest], posted: list[WorkRequest]) -> list[tuple[NcclRequest, WorkRequest]]:
     """Which of the work requests posted together is whose, by length and order."""
     plan: list[tuple[NcclRequest, WorkRequest]] = []
-    waiting = list(posted)
+    waiting = 0
     for request in requests:
-        for place, wr in enumerate(waiting):
+        for place in range(waiting, len(posted)):
+            wr = posted[place]
             if wr.length == request.length and wr.operation == "WRITE":
                 plan.append((request, wr))
-                del waiting[: place + 1]
+                waiting = place + 1
                 break
         else:
             return plan  # what follows cannot be told apart
-    if waiting and _tells_the_end(waiting[0].opcode == "RDMA_WRITE_WITH_IMM", waiting[0].length):
-        plan.append((requests[-1], waiting[0]))
+    last = posted[waiting] if waiting < len(posted) else None
+    if last is not None and _tells_the_end(last.opcode == "RDMA_WRITE_WITH_IMM", last.length):
+        plan.append((requests[-1], last))
     return plan
 
 
@@ -344,27 +354,29 @@ def _tells_the_end(immediate: bool, length: int) -> bool:
 
 
 def _transfers(
-    qpn: int,
     addresses: frozenset[str] | None,
     requests: list[NcclRequest],
-    connections: Sequence[Connection],
+    ends: Iterable[tuple[Connection, int]],
     sent: Mapping[tuple[int, int], Sequence[Transfer]],
 ) -> list[Transfer]:
-    """The transfers of the one QP with this number that has an address of this host; none if several do."""
+    """The transfers of the one QP with this number that has an address of this host; none if several do.
+
+    Args:
+        ends: the connections with such a QP, and its side.
+    """
     first, last = requests[0].event.time_ns, requests[-1].event.time_ns
-    places = []
-    for connection in connections:
-        for side in (0, 1):
-            if connection.qpns[side] != qpn or connection.transport != "RC":
-                continue
-            if addresses is None or connection.ips[side] not in addresses:
-                continue
-            begun, ended = connection.first_ns or 0, connection.last_ns or 0
-            if max(begun - last, first - ended) <= _APART_NS:
-                places.append((connection.id, side))
-    if len(places) != 1:
+    place = None
+    for connection, side in ends:
+        if addresses is None or connection.ips[side] not in addresses:
+            continue
+        begun, ended = connection.first_ns or 0, connection.last_ns or 0
+        if max(begun - last, first - ended) <= _APART_NS:
+            if place is not None:
+                return []
+            place = connection.id, side
+    if place is None:
         return []
-    return sorted(sent.get(places[0], ()), key=lambda t: (t.first_psn, t.id))
+    return sorted(sent.get(place, ()), key=lambda t: (t.first_psn, t.id))
 
 
 def _by_order(found: Collectives, requests: list[NcclRequest], transfers: list[Transfer]) -> None:

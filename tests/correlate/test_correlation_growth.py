@@ -58,7 +58,32 @@ def connecting(count: int) -> Made:
     return map(request, range(count)), [event | {"remote_port": 1024 + n} for n in range(count)]
 
 
-@pytest.mark.parametrize("case", [overlapped, many_qps, connecting])
+def told_by_nccl(n: int, qpn: int) -> list[dict[str, Any]]:
+    """A proxy operation of NCCL, and its work request."""
+    op = {"proxy_op": n, "send": True}
+    return [
+        {"event": "nccl_proxy_op", "operation": 0, "rank": 0, "steps": 1, **op},
+        {"event": "nccl_wr", "step": 0, "qpn": qpn, "wr_id": n, "length": 64, **op},
+    ]
+
+
+def many_qps_of_nccl(count: int) -> Made:
+    """NCCL tells of as many QPs as the capture has connections."""
+    frames = (send(0, dest_qpn=2 + n, ackreq=1) for n in range(count))
+    return frames, [event for n in range(count) for event in told_by_nccl(n, 0x900000 + n)]
+
+
+def many_devices_of_nccl(count: int) -> Made:
+    """NCCL tells of as many work requests as there are devices with a QP of the number that it gives."""
+    frames = (send(n, payload=bytes(64), ackreq=1) for n in range(count))
+    events = [event for n in range(count // 2) for event in told_by_nccl(n, 0x11)]
+    for n in range(count // 2):
+        qp = {"device": f"rxe{n}", "qpn": 0x11}
+        events += [{"event": "qp_created", "transport": "RC", "qp": qp}, posted(0x11, n, qp=qp)]
+    return frames, events
+
+
+@pytest.mark.parametrize("case", [overlapped, many_qps, connecting, many_qps_of_nccl, many_devices_of_nccl])
 def test_four_times_of_both_take_no_sixteen_times_the_work(
     case: Callable[[int], Made], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ had overtaken it: it passed the first point earlier, by the usual delay, and bet
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -49,11 +49,19 @@ def passed(seen_ns: Sequence[SlimColumn], unseen: int, flow: SlimColumn, is_copy
     if not partly.any():
         return passed_ns
     for rows in _rows_of_flows(flow, distinct(flow[partly])):
-        for first in range(len(seen_ns)):
-            for second in range(len(seen_ns)):
-                if first != second:
-                    _estimate(passed_ns, rows, seen_ns[first][rows], seen_ns[second][rows], unseen, partly)
+        own = _with_common([seen[rows] for seen in seen_ns], unseen)
+        for first_ns, second_ns in permutations(own, 2):
+            _estimate(passed_ns, rows, first_ns, second_ns, unseen, partly)
     return passed_ns
+
+
+def _with_common(seen_ns: list[Ints], unseen: int) -> list[Ints]:
+    """The captures that may share enough of a flow's packets with another one: of many files, few do."""
+    has = [seen != unseen for seen in seen_ns]
+    shared = np.sum(has, axis=0) > 1
+    if int(shared.sum()) < _LEAST:
+        return []
+    return [seen for seen, own in zip(seen_ns, has, strict=True) if int((own & shared).sum()) >= _LEAST]
 
 
 def _rows_of_flows(flow: SlimColumn, wanted: Ints) -> Iterator[Ints]:

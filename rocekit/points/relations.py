@@ -26,6 +26,8 @@ EMPTY: Final = "empty"
 DIFFERENT: Final = "different"
 #: Of several captures: not all alike.
 MIXED: Final = "mixed"
+#: The text lists so many pairs of captures of each relation, and counts the others.
+_SHOWN: Final = 10
 
 Span = tuple[int, int] | None
 
@@ -59,7 +61,7 @@ class Relations:
     def of(cls, sightings: Sightings, spans: Sequence[Span]) -> Relations:
         """The relations; ``spans``: the times of each capture's first and last frame, on its own clock."""
         numbers = range(len(sightings.names))
-        ways = [_ways(sightings, file) for file in numbers]
+        ways = _ways(sightings)
         every = []
         for first, second in combinations(numbers, 2):
             same = sightings.alignments[first].group == sightings.alignments[second].group
@@ -80,13 +82,18 @@ class Relations:
         for relation in self.every:
             of.setdefault(relation.relation, []).append(relation)
         found = []
-        for r in of.get(DIFFERENT, ()):
+        different, directions = of.get(DIFFERENT, []), of.get(DIRECTIONS, [])
+        for r in different[:_SHOWN]:
             found.append(f"not the same traffic: no packet is in both {names[r.first]} and {names[r.second]}")
-        for r in of.get(DIRECTIONS, ()):
+        if len(different) > _SHOWN:
+            found.append(f"… nor are {len(different) - _SHOWN:,} more pairs of captures the same traffic")
+        for r in directions[:_SHOWN]:
             both = f"{names[r.first]} and {names[r.second]}"
             found.append(
                 f"one direction of the traffic each, so no packet is in both {both}; clocks taken as they are"
             )
+        if len(directions) > _SHOWN:
+            found.append(f"… and one direction each in {len(directions) - _SHOWN:,} more pairs of captures")
         found += [f"no RoCE packet in {names[file]}" for file in self.empty]
         if CONSECUTIVE in of:
             following = {f for r in of[CONSECUTIVE] for f in (r.first, r.second)}
@@ -95,9 +102,14 @@ class Relations:
         return found
 
 
-def _ways(sightings: Sightings, file: int) -> set[tuple[str, str]]:
-    """The directions, source and destination, of which a capture has packets."""
-    return {(s, d) for s, d, _ in sightings.directions() if sightings.seen_by(s, d)[file]}
+def _ways(sightings: Sightings) -> list[set[tuple[str, str]]]:
+    """By capture, the directions of which it has packets: source and destination."""
+    found: list[set[tuple[str, str]]] = [set() for _ in sightings.names]
+    for src, dst, _ in sightings.directions():
+        for ways, count in zip(found, sightings.seen_by(src, dst), strict=True):
+            if count:
+                ways.add((src, dst))
+    return found
 
 
 def _apart(first: set[tuple[str, str]], second: set[tuple[str, str]], span: Span, other: Span) -> str:

@@ -102,11 +102,24 @@ class _LargeWay:
             found += [np.count_nonzero(frames[own]) for frames in self._columns.frames]
         return found.tolist()
 
+    @cached_property
+    def _shared(self) -> Rows:
+        """The packets that two captures or more have; none where one capture is split into many files."""
+        once, twice = np.zeros((2, len(self._rows)), np.bool_)
+        for file, count in enumerate(self.counts):
+            if count:
+                here = self._columns.has(self._rows, file)
+                twice |= once & here
+                once |= here
+        return self._rows[twice]
+
     def common(self, first: int, second: int) -> bool:
-        has, rows = self._columns.has, self._rows
-        return bool((has(rows, first) & has(rows, second)).any())
+        has, rows = self._columns.has, self._shared
+        return bool(len(rows)) and bool((has(rows, first) & has(rows, second)).any())
 
     def median(self, first: int, second: int) -> float | None:
+        if not (self.counts[first] and self.counts[second]):
+            return None
         if (first, second) not in self._medians:
             took = self._columns.took(self._rows, first, second)
             self._medians[first, second] = float(np.median(took, overwrite_input=True)) if len(took) else None
@@ -197,7 +210,13 @@ class HostWays:
             for way, hops in medians_of_each(columns.hops[file][rows[has[file]]], of[has[file]]):
                 found[way].hop_limits[file] = hops
             whole.append((counts[file] == sizes) & _in_order(seen[file], frames[file], begins))
-        for pair in combinations(columns.files, 2):
+        once, twice = np.zeros((2, len(rows)), np.bool_)
+        for own in has:
+            twice |= once & own
+            once |= own
+        # Where one capture is split into many files, no two of them share packets.
+        sharing = [file for file, own in enumerate(has) if (twice & own).any()]
+        for pair in combinations(sharing, 2):
             first, second = pair
             both = has[first] & has[second]
             for way, took in medians_of_each((seen[second] - seen[first])[both], of[both]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -120,13 +120,13 @@ def align(alike: Alike) -> list[Alignment]:
     """Offsets relative to the first capture, directly or through others with common packets."""
     links: dict[tuple[int, int], _Link] = {}
     parts = alike.outlines
-    for first in range(len(parts)):
-        for second in range(first + 1, len(parts)):
-            a, b = alike.common(first, second)
-            in_a, in_b = _within(a, alike.begin[first]), _within(b, alike.begin[second])
-            found = _link(parts[first], parts[second], in_a, in_b)
-            if found is not None:
-                links[first, second] = found
+    sharing = [file for file, shares in enumerate(alike.shares) if shares]
+    for first, second in combinations(sharing, 2):
+        a, b = alike.common(first, second)
+        in_a, in_b = _within(a, alike.begin[first]), _within(b, alike.begin[second])
+        found = _link(parts[first], parts[second], in_a, in_b)
+        if found is not None:
+            links[first, second] = found
     aligned: dict[int, Alignment] = {}
     group = 0
     while len(aligned) < len(parts):

@@ -75,6 +75,15 @@ class Alike:
         return found
 
     @cached_property
+    def shares(self) -> list[bool]:
+        """By capture, whether another one has packets of a group of its own: not where one is split up."""
+        once, twice = np.zeros((2, self.groups), np.bool_)
+        for count in self.count:
+            twice |= once & (count > 0)
+            once |= count > 0
+        return [bool((twice & (count > 0)).any()) for count in self.count]
+
+    @cached_property
     def even(self) -> Mask:
         """Whether all captures that have packets of a group have equally many of them."""
         found = np.ones(self.groups, np.bool_)

@@ -241,11 +241,12 @@ class _Matcher:
             return
         uncertain &= alike.even
         before = np.zeros(alike.groups, np.bool_)
-        for first in range(len(self._outlines)):
+        sharing = [file for file, shares in enumerate(alike.shares) if shares]
+        for place, first in enumerate(sharing):
             here = alike.count[first] > 0
             from_here = uncertain & here & ~before
             before |= here
-            for second in range(first + 1, len(self._outlines)):
+            for second in sharing[place + 1 :]:
                 self._mark_off(doubtful, from_here & (alike.count[second] > 0), first, second)
 
     def _mark_off(self, doubtful: Mask, groups: Mask, first: int, second: int) -> None:

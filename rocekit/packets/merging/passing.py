@@ -38,21 +38,31 @@ def passed(seen_ns: Sequence[SlimColumn], unseen: int, flow: SlimColumn, is_copy
         corrupted.
     """
     passed_ns = np.full(len(is_copy), _NEVER)
-    partly = np.zeros(len(is_copy), np.bool_)
+    partly, shared = np.zeros((2, len(is_copy)), np.bool_)
     for seen in seen_ns:
         for at, times in seen.pieces():
             here = slice(at, at + len(times))
             has = times != unseen
+            shared[here] |= has & (passed_ns[here] != _NEVER)
             np.minimum(passed_ns[here], times, out=passed_ns[here], where=has)
             partly[here] |= ~has
     partly &= ~is_copy
-    if not partly.any():
+    if not partly.any() or not shared.any():
         return passed_ns
-    for rows in _rows_of_flows(flow, distinct(flow[partly])):
+    wanted = distinct(flow[partly])
+    for rows in _rows_of_flows(flow, wanted[_flows_with(flow, shared)[wanted]]):
         own = _with_common([seen[rows] for seen in seen_ns], unseen)
         for first_ns, second_ns in permutations(own, 2):
             _estimate(passed_ns, rows, first_ns, second_ns, unseen, partly)
     return passed_ns
+
+
+def _flows_with(flow: SlimColumn, packets: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """By flow, whether any of its packets is one of these."""
+    found = np.zeros(1 + (flow.bounds() or (0, 0))[1], np.bool_)
+    for at, own in flow.pieces():
+        found[own[packets[at : at + len(own)]]] = True
+    return found
 
 
 def _with_common(seen_ns: list[Ints], unseen: int) -> list[Ints]:
@@ -66,6 +76,8 @@ def _with_common(seen_ns: list[Ints], unseen: int) -> list[Ints]:
 
 def _rows_of_flows(flow: SlimColumn, wanted: Ints) -> Iterator[Ints]:
     """The packets of each of these flows."""
+    if not len(wanted):
+        return
     last = int(wanted[-1])
     kind = np.uint8 if last < np.iinfo(np.uint8).max else np.int32
     numbers = np.empty(len(flow), kind)  # 0: of another flow

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.wire.words import plural
+
 if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings
 
@@ -86,14 +88,16 @@ class Relations:
         for r in different[:_SHOWN]:
             found.append(f"not the same traffic: no packet is in both {names[r.first]} and {names[r.second]}")
         if len(different) > _SHOWN:
-            found.append(f"… nor are {len(different) - _SHOWN:,} more pairs of captures the same traffic")
+            more = plural(len(different) - _SHOWN, "more pair")
+            found.append(f"… and {more} of captures that are not of the same traffic")
         for r in directions[:_SHOWN]:
             both = f"{names[r.first]} and {names[r.second]}"
             found.append(
                 f"one direction of the traffic each, so no packet is in both {both}; clocks taken as they are"
             )
         if len(directions) > _SHOWN:
-            found.append(f"… and one direction each in {len(directions) - _SHOWN:,} more pairs of captures")
+            more = plural(len(directions) - _SHOWN, "more pair")
+            found.append(f"… and {more} of captures that have one direction of the traffic each")
         found += [f"no RoCE packet in {names[file]}" for file in self.empty]
         if CONSECUTIVE in of:
             following = {f for r in of[CONSECUTIVE] for f in (r.first, r.second)}

@@ -78,7 +78,7 @@ def test_the_text_names_some_pairs_of_captures_and_counts_the_others(tmp_path: P
     lines = [line for line in str(analysis).splitlines() if "the same traffic" in line]
     assert len(lines) == 11
     every = FILES * (FILES - 1) // 2
-    assert lines[-1].strip() == f"… nor are {every - 10} more pairs of captures the same traffic"
+    assert lines[-1].strip() == f"… and {every - 10} more pairs of captures that are not of the same traffic"
     assert analysis.capture.relations is not None
     assert len(analysis.capture.relations.every) == every
 

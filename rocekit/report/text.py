@@ -185,10 +185,13 @@ def several_lines(capture: CaptureSummary) -> list[str]:
         if alignment.common and capture.doubled is None:
             bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
             drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""
-            here, there = safe(capture.files[alignment.file]), safe(capture.files[0])
+            # Its clock is told against the first one's that it has packets in common with, or others between.
+            group = [a.file for a in capture.alignments if a.group == alignment.group]
+            here, there = safe(capture.files[alignment.file]), safe(capture.files[group[0]])
+            shared = "in both" if len(group) == 2 else "in common with one of the others"
             lines.append(
                 f"  clock of {here}: {duration(alignment.offset_ns)}{bound} ahead "
-                f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} in both)"
+                f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} {shared})"
             )
     paths = [] if capture.paths is None else capture.paths.every
     shown = sorted(paths, key=lambda p: p.clean)[:_SHOWN_PATHS]

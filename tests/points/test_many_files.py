@@ -90,3 +90,15 @@ def test_one_capture_in_many_files_is_one_stream(tmp_path: Path) -> None:
     psns = [transfer.first_psn for transfer in analysis.transfers]
     assert all(after == before + 1 for before, after in pairwise(sorted(psns)))
     assert len(psns) == FILES * EACH
+
+
+def test_a_clock_is_told_against_the_capture_that_shares_the_packets(tmp_path: Path) -> None:
+    """A copy of the third of many files has nothing in common with the first one."""
+    paths = files(tmp_path, split=True)
+    copy = tmp_path / "copy.pcap"
+    copy.write_bytes(paths[2].read_bytes())
+    (line,) = [
+        line for line in str(rocekit.analyze(*paths, copy)).splitlines() if "ahead of the clock" in line
+    ]
+    assert f"clock of {copy}:" in line
+    assert f"the clock of {paths[2]} ({EACH} packets in both)" in line

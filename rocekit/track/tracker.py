@@ -374,9 +374,9 @@ class Tracker(Pairing):
         if self._is_known(key, r, i):
             self._suspects.note(key, r.frame[i])
             return False
-        held = self._suspects.hold(key, packets, i)
+        keys, held = self._suspects.hold(key, packets, i)
         if held:
-            self._distrusted.add(key)
+            self._distrusted.update(keys)
             self.icrc_ignored = True
             for suspect in held:
                 self._take_suspect(suspect)

@@ -13,7 +13,7 @@ from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
 from rocekit.track.transfers import ACKED, EventSurvey, has_events
 from rocekit.wire import local_ack_timeout_ns
-from rocekit.wire.psn import MASK
+from rocekit.wire.psn import MASK, diff
 
 if TYPE_CHECKING:
     from rocekit.counters.comparison import CounterComparison
@@ -341,8 +341,8 @@ class Evidence:
 
     def _starts_wrong(self, connection: Connection, side: int) -> bool:
         expected, first = self.expected_psn(connection, side), self.first_psn(connection, side)
-        if expected is None or first is None or first == expected & MASK:
-            return False
+        if expected is None or first is None or first == expected & MASK or connection.transport == "UC":
+            return False  # a UC responder goes on with any message's first packet (9.8.2.2)
         requests = connection.progress[side]
         if (
             requests is not None
@@ -353,7 +353,15 @@ class Evidence:
         if requests is not None and requests.acked > max(requests.begin, requests.high - 1):
             return False
         transfers = self.transfers_of.get((connection.id, side), ())
-        return not any(t.status == ACKED or t.first_psn & MASK == expected & MASK for t in transfers)
+        if any(t.status == ACKED or t.first_psn & MASK == expected & MASK for t in transfers):
+            return False
+        if diff(first & MASK, expected & MASK) < 0:
+            return True
+        # Those before may be missing in the capture only, unless the peer says what it expects.
+        said = [event for t in transfers for event in t.events]
+        return any(
+            e.kind == "nak" and e.psn & MASK == expected & MASK for e in (*said, *connection.stray_events)
+        )
 
     def handshake_frames(self, connection: Connection) -> list[int]:
         """The frames of the REQ and REP of a connection."""

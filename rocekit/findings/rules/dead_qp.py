@@ -142,9 +142,10 @@ RULE = Rule(
     "Requests go to a QP that does not accept them: its connection was closed, a fatal NAK put it into "
     "error, or it expects another starting PSN. The requester repeats until it gives up (WC 12).",
     "New requests after a DREQ, or well after a fatal NAK. A first PSN other than the one in REQ and REP "
-    "(or in the journals), and no request acknowledged.",
+    "(or in the journals), and no request acknowledged: a lower one, or a NAK that asks for the agreed one.",
     "peer-silent and retry-exceeded: nothing shows that the QP was closed. Packets that were already on "
-    "their way when the NAK came are normal and not counted.",
+    "their way when the NAK came are normal and not counted. A higher first PSN without such a NAK: the "
+    "capture may have missed the packets before it. UC: its responder accepts any first packet of a message.",
     "Find out why the requester did not learn that the QP was gone: it should have polled an error "
     "completion or a DISCONNECTED event before it posted more.",
     _look,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import ERROR, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.track.transfers import NAK_PREFIX
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
+
+
+#: Events of a request that is still outstanding.
+_SHOWS_OPEN: Final = frozenset({"repeat", "nak", "rnr_nak"})
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -33,7 +37,7 @@ def _exceeded(
     limit = _limit(connection, side) if requests else None
     if limit is None:
         return None
-    worst, at = _most(requests, evidence.last_ns)
+    worst, at = _most(_outstanding(evidence, connection, side, requests))
     return (worst, limit, at) if worst > limit else None
 
 
@@ -58,16 +62,36 @@ def _limit(connection: Connection, side: int) -> int | None:
     return min(known) if known else None
 
 
-def _most(requests: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
-    """The most that were outstanding at one time, and which these are.
+def _outstanding(
+    evidence: Evidence, connection: Connection, side: int, requests: list[Transfer]
+) -> list[tuple[Transfer, int]]:
+    """Requests, and until when the packets prove that each was outstanding.
+
+    A response that is not in the capture may have come. It did where a later request was answered, since a
+    responder answers in order; and nothing is known where the capture has a hole, or no answer at
+    all. Such a request was outstanding when it was sent again, or refused.
 
     One that was answered at the time of its request, by the capture's clock, never counts: a clock of
     microseconds, or a responder that takes no time.
     """
-    requests = [t for t in requests if t.acked_ns is None or t.acked_ns > t.first_ns]
+    every = evidence.transfers_of.get((connection.id, side), ())
+    answered = max((t.first_psn for t in every if t.acked_ns is not None), default=None)
+    found = []
+    for t in requests:
+        end = t.acked_ns
+        if end is None and (answered is None or t.first_psn < answered or connection.missed):
+            end = max((e.time_ns for e in t.events if e.kind in _SHOWS_OPEN), default=t.first_ns)
+        elif end is None:
+            end = evidence.last_ns + 1
+        if end > t.first_ns:
+            found.append((t, end))
+    return found
+
+
+def _most(requests: list[tuple[Transfer, int]]) -> tuple[int, list[Transfer]]:
+    """The most that were outstanding at one time, and which these are."""
     marks = sorted(
-        [(t.first_ns, 1, t.id, t) for t in requests]
-        + [(end_ns + 1 if t.acked_ns is None else t.acked_ns, 0, t.id, t) for t in requests],
+        [(t.first_ns, 1, t.id, t) for t, _ in requests] + [(end, 0, t.id, t) for t, end in requests],
         key=lambda m: m[:3],
     )
     open_: dict[int, Transfer] = {}
@@ -111,7 +135,8 @@ RULE = Rule(
     "answer them with a NAK “invalid request” (then this is an error), or drop them.",
     "READs and atomics without a response, counted against the initiator depth and the responder resources "
     "of REQ and REP, or max_rd_atomic and max_dest_rd_atomic in the journals.",
-    "A capture that misses responses counts too many; capture-gap reports that.",
+    "Requests whose response is not in the capture, although a later one was answered, or the capture has "
+    "holes: the response may have come.",
     "Set max_rd_atomic at the requester to at most the peer's max_dest_rd_atomic: with rdma_cm, the "
     "initiator_depth given to rdma_connect and the responder_resources given to rdma_accept.",
     _look,

@@ -207,6 +207,17 @@ class Results:
     left_out: Counter[str] = field(default_factory=Counter)
     paths: tuple[str, ...] = ()
     counters: list[CounterComparison] = field(default_factory=list)
+    _told: dict[int, list[Finding]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _told_of: int = field(default=0, init=False, repr=False, compare=False)
+
+    def findings_of(self, transfer: Transfer) -> tuple[Finding, ...]:
+        """The findings of a transfer, without a look at all findings for each transfer."""
+        if self._told_of != len(self.findings):
+            self._told, self._told_of = {}, len(self.findings)
+            for finding in self.findings:
+                if finding.transfer is not None:
+                    self._told.setdefault(id(finding.transfer), []).append(finding)
+        return tuple(f for f in self._told.get(id(transfer), ()) if f.transfer is transfer)
 
     @property
     def packets(self) -> Packets:

@@ -117,7 +117,7 @@ def explain(transfer: Transfer, analysis: Results | None = None) -> Explanation:
     clocks = {} if journal is None else journal.clocks
     time = timing(transfer, clocks)
     steps = sorted(_steps(transfer, time, several), key=lambda step: step.time_ns)
-    findings = () if analysis is None else tuple(f for f in analysis.findings if f.transfer is transfer)
+    findings = () if analysis is None else analysis.findings_of(transfer)
     return Explanation(
         transfer,
         _title(transfer, time),

@@ -128,8 +128,8 @@ class PacketSpec:
 
     # ------------------------------------------------------------------ the frame
 
-    def build(self, number: int, flows: Flows, following: Sequence[PacketSpec]) -> bytes:
-        """The frame of the ``number``-th repetition."""
+    def build(self, number: int, flows: Flows, length: int) -> bytes:
+        """The frame of the ``number``-th repetition; ``length`` is what its RETH announces."""
         fields: dict[str, Any] = {k: v for k, v in FIELD_DEFAULTS.items() if k in self._names}
         payload = self.payload
         if self.cm:
@@ -137,7 +137,7 @@ class PacketSpec:
             fields |= {k: v for k, v in self._fields.items() if k in FIELDS and k not in self._mad_fields()}
             payload = self._mad()
         else:
-            fields |= self._implied(payload, flows, following) | self._fields
+            fields |= self._implied(flows, length) | self._fields
         fields["psn"] = self._next(number, int(fields["dest_qpn"]), fields, flows)
         for key, amount in self.step.items():
             if key != "psn":
@@ -168,7 +168,7 @@ class PacketSpec:
     def _number_icrc(self) -> int | None:
         return None if self._icrc in ("good", "bad") else self._read.whole("icrc", self._icrc)
 
-    def _implied(self, payload: bytes, flows: Flows, following: Sequence[PacketSpec]) -> dict[str, int]:
+    def _implied(self, flows: Flows, length: int) -> dict[str, int]:
         """Fields that follow from the rest of the description."""
         known = self._known
         if known is None:
@@ -181,25 +181,8 @@ class PacketSpec:
             there = flows.ended[self.network["dst"], self.network["src"]]
             found["msn"] = there & MASK
         if "dma_length" in names:
-            found["dma_length"] = self._dma_length(payload, following)
+            found["dma_length"] = length
         return found
-
-    def _dma_length(self, payload: bytes, following: Sequence[PacketSpec]) -> int:
-        """The length announced in a RETH: the payload of the message's packets, or what a READ requests."""
-        assert self._known is not None
-        if self._known.operation in ("READ", "FLUSH"):
-            return self.mtu
-        total = len(payload)
-        if self._known.ends:
-            return total
-        for spec in following:
-            known = spec._known
-            if known is None or known.operation != self._known.operation or known.starts:
-                continue
-            total += len(spec.payload) * spec.count
-            if known.ends:
-                return total
-        return 2 * total
 
     def _next(self, number: int, dest_qpn: int, fields: Mapping[str, Any], flows: Flows) -> int:
         """The PSN; the flows take note of it."""
@@ -250,6 +233,29 @@ class PacketSpec:
             return build_mad(self.cm, fields.pop("transaction_id", 1), **fields)
         except ValueError as error:
             raise Wrong(str(error), self._place) from None
+
+
+def announced_lengths(specs: Sequence[PacketSpec]) -> list[int]:
+    """What the RETH of each packet announces: the payload of its message's packets, or what a READ requests.
+
+    A message that does not end announces twice what is there of it.
+    """
+    lengths: list[int] = []
+    rest: dict[str, tuple[int, int]] = {}  # by operation: bytes up to the next end, and 2 where there is none
+    for spec in reversed(specs):
+        known = spec._known
+        if known is None:
+            lengths.append(0)
+            continue
+        size, (behind, times) = len(spec.payload), rest.get(known.operation, (0, 2))
+        if known.operation in ("READ", "FLUSH"):
+            lengths.append(spec.mtu)
+        else:
+            lengths.append(size if known.ends else times * (size + behind))
+        if not known.starts:
+            all_of_it = size * spec.count
+            rest[known.operation] = (all_of_it, 1) if known.ends else (behind + all_of_it, times)
+    return lengths[::-1]
 
 
 def _bits(known: Opcode | None, name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocekit.craft.keys import NETWORK
 from rocekit.craft.pace import Outgoing, Rate
-from rocekit.craft.packet import Flows, PacketSpec
+from rocekit.craft.packet import Flows, PacketSpec, announced_lengths
 
 
 def craft(
@@ -30,13 +30,13 @@ def craft(
         Wrong: a description that makes no packet; the packets before it were made.
     """
     specs = [PacketSpec(place, packet, common) for place, packet in enumerate(packets)]
-    flows = Flows()
+    flows, lengths = Flows(), announced_lengths(specs)
     at_ns = 0
     for _ in range(count):
-        for place, spec in enumerate(specs):
+        for spec, length in zip(specs, lengths, strict=True):
             for number in range(spec.count):
                 at_ns += spec.wait_ns
-                frame = spec.build(number, flows, specs[place + 1 :])
+                frame = spec.build(number, flows, length)
                 yield Outgoing(frame, at_ns, spec.network["dst"])
                 at_ns += 1_000 if rate is None else rate.gap_ns(len(frame))
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -62,16 +63,22 @@ class _Config:
 
     Attributes:
         hosts: by the name of their IP interface, with its port and address.
-        peers: by name, with their host and the address they go to.
+        places: of the hosts, by the name of their IP interface; and by address that of the first.
+        peers: by name, with their host and the address they go to; ways: the same without the name.
     """
 
     hosts: list[tuple[str, str, str]] = field(default_factory=list)
     qps: dict[str, _Qp] = field(default_factory=dict)
     peers: dict[str, tuple[int, str]] = field(default_factory=dict)
     ports: dict[str, PortOptions] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    places_by_address: dict[str, int] = field(default_factory=dict)
+    ways: set[tuple[int, str]] = field(default_factory=set)
 
-    def host_of(self, interface: str) -> int | None:
-        return next((i for i, h in enumerate(self.hosts) if h[0] == interface), None)
+    def add_host(self, interface: str, port: str, address: str) -> None:
+        self.places[interface] = len(self.hosts)
+        self.places_by_address.setdefault(address, len(self.hosts))
+        self.hosts.append((interface, port, address))
 
 
 def read_otg(
@@ -99,12 +106,14 @@ def read_otg(
         raise ScenarioError(f"{path}: no configuration; it has {', '.join(_ROOT)}")
     root = document.mapping(_ROOT, "the configuration")
     config = _Config()
-    port_names = [text(named(p, ("name", "location"), "a port")["name"]) for p in sequence(root.get("ports"))]
+    ports = sequence(root.get("ports"))
+    port_names = dict.fromkeys(text(named(p, ("name", "location"), "a port")["name"]) for p in ports)
     given = speeds(root.get("layer1"), port_names)
     config.ports = port_options(root.get("options"), port_names, lambda port: given.get(port, rate_bps))
     _devices(root.get("devices"), config, port_names)
     _number(config)
     flows = _flows(root.get("stateful_flows"), config, document, port_names)
+    qps_of = Counter(qp.peer for qp in config.qps.values())
     hosts = tuple(_host(h, config.ports.get(h[1], NO_PORT_OPTIONS), given.get(h[1])) for h in config.hosts)
     try:
         return TrafficPlan(
@@ -117,8 +126,7 @@ def read_otg(
             tap or "delivered",
             seed,
             tuple(
-                PeerPlan(name, host, address, sum(q.peer == name for q in config.qps.values()))
-                for name, (host, address) in config.peers.items()
+                PeerPlan(name, host, address, qps_of[name]) for name, (host, address) in config.peers.items()
             ),
         )
     except ValueError as error:
@@ -142,7 +150,7 @@ def _host(host: tuple[str, str, str], options: PortOptions, rate_bps: int | None
 # ---------------------------------------------------------------------- devices
 
 
-def _devices(devices: Value | None, config: _Config, ports: list[str]) -> None:
+def _devices(devices: Value | None, config: _Config, ports: Collection[str]) -> None:
     peers: list[tuple[Value, str]] = []
     for device in sequence(devices):
         keys = named(device, ("name", "ethernets", "rocev2"), "a device")
@@ -156,7 +164,7 @@ def _devices(devices: Value | None, config: _Config, ports: list[str]) -> None:
         _interface(interface, version, config)
 
 
-def _ethernet(ethernet: Value, config: _Config, ports: list[str]) -> None:
+def _ethernet(ethernet: Value, config: _Config, ports: Collection[str]) -> None:
     known = ("name", "mac", "mtu", "connection", "ipv4_addresses", "ipv6_addresses")
     keys = named(ethernet, known, "an ethernet")
     if "connection" not in keys:
@@ -177,9 +185,9 @@ def _ethernet(ethernet: Value, config: _Config, ports: list[str]) -> None:
             if "address" not in own:
                 raise address.wrong(f"an IPv{version} address has an address")
             name = text(own["name"])
-            if config.host_of(name) is not None:
+            if name in config.places:
                 raise own["name"].wrong(f"two addresses are named {name}")
-            config.hosts.append((name, port, _address(own["address"], version)))
+            config.add_host(name, port, _address(own["address"], version))
 
 
 def _address(value: Value, version: int) -> str:
@@ -198,7 +206,7 @@ def _interface(interface: Value, version: str, config: _Config) -> None:
     if key not in keys:
         raise interface.wrong(f"an interface has {key}, the name of one of the {version}_addresses")
     name = text(keys[key])
-    host = config.host_of(name)
+    host = config.places.get(name)
     if host is None:
         raise keys[key].wrong(f"no IP address is named {name!r}")
     mtu = 1024 if "ib_mtu" not in keys else number(keys["ib_mtu"], "ib_mtu", 0, 14_000)
@@ -215,9 +223,10 @@ def _interface(interface: Value, version: str, config: _Config) -> None:
         peer_name = text(own["name"])
         if peer_name in config.peers:
             raise own["name"].wrong(f"two peers are named {peer_name}")
-        if (host, address) in config.peers.values():
+        if (host, address) in config.ways:
             raise peer.wrong(f"two peers of {name} go to {address}: one peer may have several QPs")
         config.peers[peer_name] = host, address
+        config.ways.add((host, address))
         for qp in sequence(own.get("qps")):
             _qp(qp, _Qp("", host, peer_name, address, mtu), config)
 
@@ -260,32 +269,38 @@ def _qp(value: Value, qp: _Qp, config: _Config) -> None:
 def _number(config: _Config) -> None:
     """Number the QPs without a number: from the model's default on, as a host's QPs have different ones."""
     taken = {(qp.host, qp.qpn) for qp in config.qps.values()}
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: itertools.count(_FIRST_QPN))
     for qp in config.qps.values():
         if qp.qpn is None:
-            qp.qpn = next(n for n in itertools.count(_FIRST_QPN) if (qp.host, n) not in taken)
-            taken.add((qp.host, qp.qpn))
+            qp.qpn = next(n for n in numbers[qp.host] if (qp.host, n) not in taken)
 
 
 # ---------------------------------------------------------------------- flows
 
 
 def _flows(
-    stateful: Value | None, config: _Config, document: Value, ports: list[str]
+    stateful: Value | None, config: _Config, document: Value, ports: Collection[str]
 ) -> tuple[FlowPlan, ...]:
     found: list[FlowPlan] = []
     used: dict[str, FlowPlan] = {}
+    names: set[str] = set()
     if stateful is not None:
         keys = stateful.mapping(("choice", "rocev2"), "stateful_flows")
         for group in sequence(keys.get("rocev2")):
             for tx in sequence(group.mapping(("tx_ports",), "a flow group").get("tx_ports")):
-                _tx_port(tx, config, ports, found, used)
+                _tx_port(tx, config, ports, found, used, names)
     if not found:
         raise document.wrong("there is no flow: stateful_flows: {rocev2: [{tx_ports: […]}]} has them")
     return tuple(found)
 
 
 def _tx_port(
-    tx: Value, config: _Config, ports: list[str], found: list[FlowPlan], used: dict[str, FlowPlan]
+    tx: Value,
+    config: _Config,
+    ports: Collection[str],
+    found: list[FlowPlan],
+    used: dict[str, FlowPlan],
+    names: set[str],
 ) -> None:
     keys = tx.mapping(("port_name", "transmit_type"), "a TX port")
     port = None if "port_name" not in keys else text(keys["port_name"])
@@ -305,11 +320,12 @@ def _tx_port(
         plan, qp = _flow(flow, config, percent / 100 / len(flows))
         if port is not None and config.hosts[plan.source][1] != port:
             raise flow.wrong(f"{qp} is not on port {port}, but on {config.hosts[plan.source][1]}")
-        if any(other.name == plan.name for other in found):
+        if plan.name in names:
             raise flow.wrong(f"two flows are named {plan.name}")
         first = used.setdefault(qp, plan)
         if (first.destination, first.destination_qpn) != (plan.destination, plan.destination_qpn):
             raise flow.wrong(f"{qp} is connected for {first.name}: an RC QP has one QP at the other side")
+        names.add(plan.name)
         found.append(plan)
 
 
@@ -322,7 +338,7 @@ def _flow(flow: Value, config: _Config, share: float) -> tuple[FlowPlan, str]:
     if qp is None:
         names = ", ".join(config.qps) or "none"
         raise keys["tx_endpoint"].wrong(f"no QP is named {keys['tx_endpoint'].content!r}; there is {names}")
-    destination = next((i for i, h in enumerate(config.hosts) if h[2] == qp.address), None)
+    destination = config.places_by_address.get(qp.address)
     if destination is None or destination == qp.host:
         raise flow.wrong(f"{qp.name} goes to {qp.address}, which no other device of this configuration has")
     peer = _rx_endpoint(keys.get("rx_endpoint"), qp, destination, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ class PortOptions:
 NO_PORT_OPTIONS: Final = PortOptions()
 
 
-def speeds(layer1: Value | None, ports: list[str]) -> dict[str, int]:
+def speeds(layer1: Value | None, ports: Collection[str]) -> dict[str, int]:
     """The speed of ports in bit/s."""
     found = {}
     for group in sequence(layer1):
@@ -63,7 +63,7 @@ def speeds(layer1: Value | None, ports: list[str]) -> dict[str, int]:
 
 
 def port_options(
-    options: Value | None, ports: list[str], rate_of: Callable[[str], int]
+    options: Value | None, ports: Collection[str], rate_of: Callable[[str], int]
 ) -> dict[str, PortOptions]:
     """The settings of the ports that have some."""
     found: dict[str, PortOptions] = {}

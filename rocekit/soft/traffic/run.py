@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -179,9 +180,13 @@ class _Run:
                     if qpn is not None:
                         self.hosts[end].device.reserved.add(qpn)
             self.flows: list[TrafficFlow] = []
+            self._first_of: dict[_Qps, TrafficFlow] = {}
+            together: defaultdict[_Qps, list[FlowPlan]] = defaultdict(list)
+            for f in plan.flows:
+                together[_qps_of(f)].append(f)
             for number, f in enumerate(plan.flows):
-                ends = (f.source, f.destination)
-                leader = next((g for g in self.flows if _same_qps(g.plan, f)), None)
+                ends, qps = (f.source, f.destination), _qps_of(f)
+                leader = None if f.source_qpn is None else self._first_of.get(qps)
                 flow = TrafficFlow(
                     number,
                     f,
@@ -193,9 +198,10 @@ class _Run:
                     self._ready,
                     None if leader is not None else self._other_way(f),
                     leader=leader,
-                    sharing=[g for g in plan.flows[number + 1 :] if leader is None and _same_qps(f, g)],
+                    sharing=together[qps][1:] if leader is None and f.source_qpn is not None else [],
                 )
                 self.flows.append(flow)
+                self._first_of.setdefault(qps, flow)
                 if leader is None:
                     self._source_of[flow.source.device.name, flow.qps[0].qpn] = flow
                     self._destination_of[flow.destination.device.name, flow.qps[1].qpn] = flow
@@ -204,14 +210,9 @@ class _Run:
 
     def _other_way(self, plan: FlowPlan) -> TrafficFlow | None:
         """The flow between the same two numbered queue pairs in the other direction."""
-        mine = (plan.source, plan.source_qpn), (plan.destination, plan.destination_qpn)
         if None in (plan.source_qpn, plan.destination_qpn):
             return None
-        for flow in self.flows:
-            p = flow.plan
-            if ((p.destination, p.destination_qpn), (p.source, p.source_qpn)) == mine:
-                return flow
-        return None
+        return self._first_of.get((plan.destination, plan.destination_qpn, plan.source, plan.source_qpn))
 
     def play(self, program: str) -> TrafficRun:
         self.truth.started(self.plan, EPOCH_NS, program)
@@ -276,14 +277,12 @@ class _Run:
         return done
 
 
-def _same_qps(a: FlowPlan, b: FlowPlan) -> bool:
-    """Whether two flows have the same numbered source and the same destination."""
-    return a.source_qpn is not None and (a.source, a.source_qpn, a.destination, a.destination_qpn) == (
-        b.source,
-        b.source_qpn,
-        b.destination,
-        b.destination_qpn,
-    )
+_Qps = tuple[int, int | None, int, int | None]
+
+
+def _qps_of(plan: FlowPlan) -> _Qps:
+    """Where a flow starts and ends: those with the same numbered source and destination share their QPs."""
+    return plan.source, plan.source_qpn, plan.destination, plan.destination_qpn
 
 
 def _dresses(host: HostPlan) -> bool:
@@ -301,6 +300,9 @@ def _peers(
         qps: by host and peer, whether each queue pair was connected.
     """
     told: set[tuple[str, str]] = set()
+    counts_of: defaultdict[str, list[tuple[tuple[str, str], CmCounts]]] = defaultdict(list)
+    for key, counts in cm.items():
+        counts_of[key[0]].append((key, counts))
     for peer in plan.peers:
         host = plan.hosts[peer.host].name
         told.add((host, peer.address))
@@ -309,5 +311,5 @@ def _peers(
     for other in plan.hosts:
         own = qps.get((other.name, None), {})
         if own or not plan.peers:
-            rest = [counts for key, counts in cm.items() if key[0] == other.name and key not in told]
+            rest = [counts for key, counts in counts_of[other.name] if key not in told]
             yield other.name, len(own), sum(own.values()), sum_of(rest)

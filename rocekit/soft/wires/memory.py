@@ -31,6 +31,11 @@ class FrameSink(Protocol):
     def write(self, frame: bytes, time_ns: int, *, comment: str | None = None) -> None: ...
 
 
+def mac_address(group: int, number: int) -> str:
+    """A local MAC address: of hosts (group 0) or of the switch's ports (1), by number."""
+    return f"02:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{group:02x}:{number & 255:02x}"
+
+
 class WirePort:
     """The port of the switch that a device is connected to.
 
@@ -91,6 +96,7 @@ class MemoryWire:
         self._heap: list[tuple[int, int, int, object, bytes]] = []
         self._order = 0
         self._by_address: dict[str, WirePort] = {}
+        self._names: set[str] = set()
         self._headers: dict[tuple[str, str], bytes] = {}
 
     def attach(self, device: SoftDevice) -> WirePort:
@@ -99,13 +105,14 @@ class MemoryWire:
         Raises:
             ValueError: another device has its name or one of its addresses.
         """
-        if any(p.device.name == device.name for p in self.ports):
+        if device.name in self._names:
             raise ValueError(f"there is already a {device.name} on the wire")
-        port = WirePort(device, f"02:00:00:00:00:{len(self.ports) + 1:02x}")
+        port = WirePort(device, mac_address(0, len(self.ports) + 1))
         for address in device.addresses:
             if address in self._by_address:
                 raise ValueError(f"{address} is taken by {self._by_address[address].device.name}")
             self._by_address[address] = port
+        self._names.add(device.name)
         self.ports.append(port)
         return port
 

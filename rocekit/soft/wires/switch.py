@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.packet import Datagram, mark_ce
 from rocekit.soft.engine.prng import Prng
-from rocekit.soft.wires.memory import FRAME_OVERHEAD, MemoryWire, WirePort
+from rocekit.soft.wires.memory import FRAME_OVERHEAD, MemoryWire, WirePort, mac_address
 from rocekit.wire.build import ethernet
 from rocekit.wire.network import ETHERTYPE_MAC_CONTROL
 
@@ -339,5 +339,5 @@ def _time_ns(datagram_bytes: int, rate_bps: int) -> int:
 def _pfc_frame(port: int, priority: int, quanta: int) -> bytes:
     """A PFC frame of the switch's port, which has a MAC address of its own (802.1Q clause 36)."""
     times = [quanta if p == priority else 0 for p in range(_PRIORITIES)]
-    header = ethernet(ETHERTYPE_MAC_CONTROL, src_mac=f"02:00:00:00:01:{port + 1:02x}", dst_mac=_PAUSE_MAC)
+    header = ethernet(ETHERTYPE_MAC_CONTROL, src_mac=mac_address(1, port + 1), dst_mac=_PAUSE_MAC)
     return (header + struct.pack("!HH8H", _PFC_OPCODE, 1 << priority, *times)).ljust(_LEAST_FRAME, b"\0")

@@ -26,6 +26,8 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Without a file name these errors are of standard output: writers of files name them."""
 _ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/command_line.py", "commands/sandbox.py"})
 """Modules that every error has come through."""
+_LONGEST_LINE: Final = 4_000
+"""Characters of an error's line: the longest of ordinary ones list all opcodes."""
 _LOST_S: Final = 0.5
 """How long after a signal its exception is looked for."""
 _FLUSH_S: Final = 0.5
@@ -99,8 +101,16 @@ def ending(ctx: click.Context | None = None) -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Print one line on standard error, without control characters that a hostile file put into it."""
+    """Print one line on standard error, without control characters that a hostile file put into it.
+
+    Of a line that nobody would read to its end, as where a file has a word of a megabyte, the middle is left
+    out: what it is about stands at its beginning, and what to do at its end.
+    """
     line = " ".join(message.split())
+    if len(line) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
+        left_out = len(line) - 2 * half
+        line = f"{line[:half]} … ({left_out:,} characters left out) … {line[-half:]}"
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
 

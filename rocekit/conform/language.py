@@ -31,7 +31,7 @@ from rocekit.conform.drill import (
 from rocekit.conform.expected import read_expected
 from rocekit.conform.outgoing import read_message, read_outgoing
 from rocekit.conform.values import Sum, plain_text, read_bytes, read_span, read_sum, read_time, read_wanted
-from rocekit.files.yaml import Value, parse_yaml, read_yaml
+from rocekit.files.yaml import Value, parse_yaml, read_yaml_text
 from rocekit.wire.text_table import safe
 
 _DRILL: Final = ("claim", "clause", "source", "unsure", "needs", "device", "steps")
@@ -90,8 +90,8 @@ def read_drill(path: str | Path, name: str | None = None) -> Drill:
     Raises:
         ScenarioError: it cannot be read, or is no drill: file, line, and what is wrong.
     """
-    document = read_yaml(path)
-    return _drill(document, str(path), name or Path(path).stem, Path(path).read_text(encoding="utf-8"))
+    text = read_yaml_text(path)  # once: of a pipe there is no second time
+    return _drill(parse_yaml(text, str(path)), str(path), name or Path(path).stem, text)
 
 
 def parse_drill(text: str, name: str = "drill") -> Drill:

@@ -66,8 +66,8 @@ def read_sum(value: Value, key: str) -> Sum:
         return constant(int(content))
     if isinstance(content, str):
         terms: list[tuple[int, int | str]] = []
-        at = 0
-        while at < len(content.rstrip()):
+        at, end = 0, len(content.rstrip())
+        while at < end:
             found = _TERM.match(content, at)
             if found is None or (terms and not found[1]) or len(found[2]) > _MOST_DIGITS:
                 break

@@ -17,6 +17,9 @@ from rocekit.errors import ScenarioError
 from rocekit.machine.limits import YAML_BYTES, YAML_VALUES, how_to_raise, limit
 
 _MERGE = "tag:yaml.org,2002:merge"
+_INTEGER = "tag:yaml.org,2002:int"
+_MOST_DIGITS = 1_000
+"""Of a whole number: reading 1:59:59:… takes the square of them, and Python writes no number of many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +72,22 @@ def read_yaml(path: str | Path) -> Value | None:
     Raises:
         ScenarioError: the file cannot be read or is no YAML: file, line, and what is wrong.
     """
+    return parse_yaml(read_yaml_text(path), str(path))
+
+
+def read_yaml_text(path: str | Path) -> str:
+    """The text of a file, which may be a pipe; errors as for :func:`read_yaml`."""
     most = limit(YAML_BYTES)
     try:
         with Path(path).open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
             raise ScenarioError(f"{path}: more than {most:,} bytes; {how_to_raise(YAML_BYTES)}")
-        text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: this is no text, so no YAML: byte {error.start} is not UTF-8") from None
-    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, name: str) -> Value | None:
@@ -129,6 +136,10 @@ class _Values:
 
     def _plain(self, node: yaml.Node) -> object:
         """A number, text or another plain value."""
+        if node.tag == _INTEGER and len(node.value) > _MOST_DIGITS:
+            raise Value(None, self._name, node.start_mark.line + 1).wrong(
+                f"a whole number of more than {_MOST_DIGITS:,} digits"
+            )
         try:
             return self._loader.construct_object(node, deep=True)
         except (ValueError, OverflowError, AttributeError, KeyError, TypeError, IndexError) as error:

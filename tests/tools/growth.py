@@ -38,6 +38,31 @@ def lines_of(capture, journal):
 for inputs in json.loads(sys.argv[1]):
     print(lines_of(*inputs))
 """
+COMMANDS = """
+import json, os, sys
+from click.testing import CliRunner
+from rocekit.cli import rocekit
+
+room = sys.argv[2]
+
+def lines_of(arguments):
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if room not in frame.f_code.co_filename:
+            return None
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    CliRunner().invoke(rocekit, arguments)
+    sys.settrace(None)
+    return count
+
+for arguments in json.loads(sys.argv[1]):
+    print(lines_of(arguments))
+"""
 
 
 def send(psn: int, opcode: str = "RC_SEND_ONLY", **fields: Any) -> bytes:
@@ -79,8 +104,18 @@ def lines_that_run(room: str, make: Callable[[int], tuple[Path, Path | None]]) -
         make: a capture and its journal of about so many packets or lines.
     """
     inputs = [[str(path) if path is not None else None for path in make(n)] for n in (8, FEW, MANY)]
+    return _counted(COUNTED, inputs, room)
+
+
+def _counted(program: str, inputs: list[Any], room: str) -> tuple[int, int]:
     done = subprocess.run(
-        [sys.executable, "-c", COUNTED, json.dumps(inputs), f"/rocekit/{room}/"],
+        [
+            sys.executable,
+            "-c",
+            program,
+            json.dumps(inputs),
+            f"/rocekit/{room}" + "/" * (not room.endswith(".py")),
+        ],
         capture_output=True,
         text=True,
         env=os.environ | {"ROCEKIT_COMPILED": "0", "COVERAGE_PROCESS_START": ""},
@@ -95,3 +130,9 @@ def assert_linear(room: str, make: Callable[[int], tuple[Path, Path | None]]) ->
     """Four times the input takes no more than six times the lines; the square would be sixteen times."""
     few, many = lines_that_run(room, make)
     assert many < 6 * few, (few, many)
+
+
+def assert_command_linear(room: str, arguments: Callable[[int], list[str]]) -> None:
+    """The same of a command: the lines of a room or module that it runs for an input of so many records."""
+    few, many = _counted(COMMANDS, [arguments(n) for n in (8, FEW, MANY)], room)
+    assert 2 * few < many < 6 * few, (few, many)

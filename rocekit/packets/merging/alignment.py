@@ -252,8 +252,11 @@ def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _
         if drift is not None:
             return _Link(drift[0], drift[1], common, drift[2], drift[3])
     medians = [int(np.median(ahead[chosen])) for chosen in (forward, back)]
-    low, high = min(medians), max(medians)
-    return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
+    middle_low, middle_high = min(medians), max(medians)
+    offset = 0 if middle_low <= 0 <= middle_high else (middle_low + middle_high) // 2
+    # The clock was set, or ran unsteadily: it was at ``low`` once and at ``high`` at another time.
+    bound = max((middle_high - middle_low + 1) // 2, abs(offset - low), abs(high - offset))
+    return _Link(offset, bound, common)
 
 
 def _directions(ahead: Ints, ways: _Ways) -> tuple[Mask, Mask]:

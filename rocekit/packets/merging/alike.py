@@ -136,10 +136,16 @@ class Alike:
         """The packets that two captures have in common: rows of the one and of the other.
 
         Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
-        k-th of all that both have equally often.
+        k-th of all that both have equally often; the first of each where one capture has all packets more
+        often, as a mirror of two ports has them.
         """
         a, b = self.count[first], self.count[second]
         equal = (a == b) & (a > 0)
+        if not equal.any():
+            equal = (a > 0) & (b > 0)
+            found = _chosen(self.first[first], equal).whole(), _chosen(self.first[second], equal).whole()
+            order = np.argsort(found[0], kind="stable")
+            return found[0][order], found[1][order]
         once = equal & (a == 1)
         if (least and np.count_nonzero(once) >= least) or not (equal & ~once).any():
             slim = _chosen(self.first[first], once), _chosen(self.first[second], once)

@@ -42,6 +42,7 @@ class TestReadsAskedAgain:
         (found,) = duplicates(self._asked_again())
         assert found.title.startswith("PSN 100 was duplicated by the network")
         assert found.evidence["same_identification"] == 1
+        assert "Open: whether copies were made on the way, or where they were captured" in found.advice
 
     def test_identification_0_leaves_it_at_probably(self) -> None:
         for found in duplicates(self._asked_again(identification=0)):

@@ -130,6 +130,13 @@ def test_a_spoiled_capture_of_clean_traffic_accuses_nobody(how: str, tmp_path: P
     assert not found
 
 
+def test_of_uc_messages_that_are_missing_whole_none_is_told_as_incomplete() -> None:
+    t = Talk(transport="UC")
+    for psn in (0, 1, 2, 6, 7):
+        t.packet("UC_SEND_ONLY", psn, bytes(64))
+    assert only(t.findings(), "loss").title.endswith("UC sends nothing again")
+
+
 class TestWrongStart:
     def test_higher_first_psn_without_a_nak_may_be_a_capture_that_missed_the_packets_before(self) -> None:
         t = Talk()

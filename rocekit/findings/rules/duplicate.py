@@ -72,8 +72,9 @@ def _by_capture(connection: Connection) -> Finding:
         f"{connection.packets - copies:,} packets): probably captured at two places, as by a mirror",
         connection=connection,
         evidence={"count": copies, "captured_twice": True},
-        advice="Write the packets to a file (`rocekit trace -w FILE`) and analyze it: a file is used as two "
-        "capture points. Until then, losses and reordering of this connection are not sure.",
+        advice="Write the packets to a file (`rocekit trace -w FILE`) and analyze it, without another "
+        "capture: a file is used as two capture points. Until then, losses and reordering of this connection "
+        "are not sure.",
     )
 
 
@@ -216,6 +217,8 @@ RULE = Rule(
     "identification, and runs of consecutive PSNs, were sent again. A capture on an interface that sees each "
     "packet enter and leave (a bridge, `-i any`) has every packet twice.",
     "If every packet comes twice, capture on one interface only. Otherwise look for a switch that mirrors "
-    "into the production network, or for a bridging loop.",
+    "into the production network, or for a bridging loop. Open: whether copies were made on the way, or "
+    "where they were captured, as by a mirror of two ports. A responder acknowledges again what reached it "
+    "twice.",
     _look,
 )

@@ -74,9 +74,14 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
         if not packets:
             continue  # they were captured, corrupted: see the rule icrc-bad
         broken = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.status == INCOMPLETE]
+        so = (
+            f", and {plural(len(broken), 'message')} {'is' if len(broken) == 1 else 'are'} incomplete "
+            "in the capture"
+            if broken
+            else ""
+        )
         yield RULE.finding(
-            f"{plural(packets, 'UC packet')} missing on {connection.way(side)}: UC sends nothing again, so "
-            f"{plural(len(broken), 'message')} {'is' if len(broken) == 1 else 'are'} incomplete",
+            f"{plural(packets, 'UC packet')} missing on {connection.way(side)}: UC sends nothing again{so}",
             connection=connection,
             transfer=broken[0] if broken else None,
             frames=[e.frame for e in connection.unfilled],

@@ -130,16 +130,14 @@ def everything() -> list[Job]:
 
 #: What runs under each fault where more is asked for.
 MORE_UNDER_FAULT = ("send_rc", "write_rc", "read_rc", "atomic_rc", *UNRELIABLE, "rping", "pingpong")
-#: What runs under each fault else: each reliable operation meets two faults or more, each transport is under
-#: loss, and under each fault are reliable operations, and but for corruption datagrams that nobody
-#: acknowledges.
+#: What runs under each fault by default. tests/lab/test_lab_selection.py says what has to be among it.
 UNDER_FAULT = {
     "loss": ("send_rc", "read_rc", "atomic_rc", *UNRELIABLE, "rping"),
     "reorder": ("write_rc", "read_rc", "send_ud"),
     "duplicate": ("write_rc", "atomic_rc", "send_ud"),
     "corrupt": ("write_rc", "read_rc", "pingpong"),
 }
-#: What runs without faults on one QP too, unless more is asked for: on four QPs is everything.
+#: What runs without faults on one QP too, by default. All of PERFTEST runs on four.
 ON_ONE_QP = ("send_rc",)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "files.record_loops",
     "wire.places",
+    "packets.wrapping",
     "packets.rows",
     "packets.flow_numbers",
     "packets.dissecting.plain_frames",

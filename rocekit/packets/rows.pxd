@@ -2,12 +2,15 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
+from rocekit.packets.wrapping cimport MadeWrappings, Wrapping
+
 
 cdef class Rows:
     cdef public object _packets
     cdef public object _around
-    cdef public list _encapsulation
+    cdef public const int64_t[::1] _encapsulation
     cdef public object _wrappings
+    cdef public MadeWrappings _table
     cdef public dict _others
     cdef public Py_ssize_t count
     cdef public const int64_t[::1] before_src
@@ -38,4 +41,4 @@ cdef class Rows:
 
     cpdef Py_ssize_t place_of(self, Py_ssize_t i)
 
-    cpdef object around(self, Py_ssize_t i)
+    cpdef Wrapping around(self, Py_ssize_t i)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import FIELD_HOMES, HAS, HAS_OF
+from rocekit.packets.wrapping import MadeWrappings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,7 @@ class Rows:
         self._around = packets.wrappings[0] if len(packets.wrappings) == 1 else None
         self._encapsulation: list[int] | None = None
         self._wrappings: Sequence[Wrapping] = ()
+        self._table: MadeWrappings | None = None
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
         self.before_src, self.before_ns = (column(values) for values in before)
@@ -142,10 +144,12 @@ class Rows:
         if self._around is not None:
             return self._around
         if self._encapsulation is None:
-            self._encapsulation, self._wrappings = (
-                self._packets.encapsulation.tolist(),
-                self._packets.wrappings,
-            )
+            self._encapsulation = column(self._packets.encapsulation)
+            self._wrappings = self._packets.wrappings
+            if isinstance(self._wrappings, MadeWrappings):
+                self._table = self._wrappings
+        if self._table is not None:
+            return self._table.at(self._encapsulation[i])
         found: Wrapping = self._wrappings[self._encapsulation[i]]
         return found
 

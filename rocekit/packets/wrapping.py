@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 Parts = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]
 """The layers, VLANs and outer addresses of a wrapping."""
-_NEW: Final = object.__new__
 _NETWORK_ID: Final = re.compile(r"(?:VNI|VSID|I-SID) (\d+)$")
 
 
@@ -101,9 +100,27 @@ class Wrapping:
 
 def unread(scope: int, read: Reader, number: int) -> Wrapping:
     """A wrapping whose layers, VLANs and outer addresses ``read`` has, once asked for."""
-    wrapping: Wrapping = _NEW(Wrapping)
+    wrapping: Wrapping = Wrapping.__new__(Wrapping)
     wrapping.scope, wrapping._parts, wrapping._read, wrapping._number = scope, None, read, number
     return wrapping
+
+
+class MadeWrappings:
+    """Wrappings by number, made when they are asked for: there may be one for each packet.
+
+    Its subclass fills both columns, and has what is around each (``read``).
+    """
+
+    _made: list[Wrapping | None]
+    _scope_of: Sequence[int]
+
+    def at(self, number: int) -> Wrapping:
+        """The wrapping with this number."""
+        found = self._made[number]
+        if found is None:
+            found = unread(self._scope_of[number], self, number)  # type: ignore[arg-type]
+            self._made[number] = found
+        return found
 
 
 #: Nothing but the link, IP and UDP.

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.flow_numbers import PairNumbers, numbers_of_keys
+from rocekit.packets.rows import column
 from rocekit.packets.walk import Walk
-from rocekit.packets.wrapping import PLAIN, Parts, Wrapping, unread
+from rocekit.packets.wrapping import PLAIN, MadeWrappings, Parts, Wrapping
 from rocekit.wire.encapsulations import (
     GRE_CHECKSUM,
     GRE_KEY,
@@ -52,12 +53,13 @@ _ADDRESSES: Final = {_IPV4: (12, 4), _IPV6: (8, 16)}
 _NETWORK: Final = (_IPV4, _IPV6)
 
 
-class WrappingTable(Sequence[Wrapping]):
-    """Wrappings by number, made when they are asked for: there may be one for each packet."""
+class WrappingTable(MadeWrappings, Sequence[Wrapping]):
+    """The wrappings of a capture as a sequence."""
 
     def __init__(self) -> None:
         self._made: list[Wrapping | None] = [PLAIN]
         self._scopes = np.zeros(1, np.int64)
+        self._scope_of = column(self._scopes)
         self._firsts: list[int] = []
         self._fronts: list[Fronts] = []
         self._walk = Walk()
@@ -73,10 +75,7 @@ class WrappingTable(Sequence[Wrapping]):
     def __getitem__(self, number: int | slice) -> Wrapping | list[Wrapping]:
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        found = self._made[number]
-        if found is None:
-            found = self._made[number] = unread(self._scopes.item(number), self, number)
-        return found
+        return self.at(number)
 
     def scopes(self, numbers: Ints) -> Ints:
         """The scope of each."""
@@ -87,6 +86,7 @@ class WrappingTable(Sequence[Wrapping]):
         self._firsts.append(len(self))
         self._fronts.append(fronts)
         self._scopes = np.append(self._scopes, scopes)
+        self._scope_of = column(self._scopes)
         self._made += [None] * len(scopes)
 
     def read(self, number: int) -> Parts:

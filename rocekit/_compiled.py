@@ -38,6 +38,7 @@ MODULES: Final = (
     "track.progress",
     "track.passes",
     "track.connections",
+    "track.cm_exchanges",
     "track.transfers",
     "track.kept",
     "track.ledger",

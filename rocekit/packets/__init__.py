@@ -374,7 +374,7 @@ class Packets:
         stop = min(start + self["payload_length"].item(i), self._columns["limit"].item(i))
         return buffer[start:stop].tobytes() if 0 <= start < stop else b""
 
-    def payload_bounds(self, rows: Column) -> tuple[NDArray[np.uint8], Column, Column]:
+    def payload_bounds(self, rows: Column | slice) -> tuple[NDArray[np.uint8], Column, Column]:
         """Where the payloads of packets begin and end, and in what. See :meth:`payload`."""
         buffer, start = self._bytes(), self._payload_at[rows]
         stop = np.minimum(start + self.payload_length[rows], self._columns["limit"][rows])

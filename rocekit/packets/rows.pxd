@@ -11,6 +11,9 @@ cdef class Rows:
     cdef public const int64_t[::1] _encapsulation
     cdef public object _wrappings
     cdef public MadeWrappings _table
+    cdef public object _payloads
+    cdef public const int64_t[::1] _first
+    cdef public const int64_t[::1] _last
     cdef public dict _others
     cdef public Py_ssize_t count
     cdef public const int64_t[::1] before_src

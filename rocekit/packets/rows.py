@@ -78,6 +78,8 @@ class Rows:
         self._encapsulation: list[int] | None = None
         self._wrappings: Sequence[Wrapping] = ()
         self._table: MadeWrappings | None = None
+        self._payloads: memoryview | None = None  # where these begin and end is known with them
+        self._first = self._last = column(())
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
         self.before_src, self.before_ns = (column(values) for values in before)
@@ -155,4 +157,8 @@ class Rows:
 
     def payload(self, i: int) -> bytes:
         """The captured payload of packet ``i``; only before the next batch is read."""
-        return self._packets.payload(i)
+        if self._payloads is None:
+            buffer, first, last = self._packets.payload_bounds(slice(None))
+            self._first, self._last = column(first), column(last)
+            self._payloads = buffer.data
+        return bytes(self._payloads[self._first[i] : self._last[i]])

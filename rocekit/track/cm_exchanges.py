@@ -1,5 +1,7 @@
 """CM exchanges: which messages belong together, and what they say of the connection (IBA Vol. 1, 12.9).
 
+Compiled (see cm_exchanges.pxd): a flood can consist of them.
+
 A REQ's ``local_comm_id`` comes back as the REP's ``remote_comm_id``; together they name both QPNs, starting
 PSNs and limits. The starting PSN in a message is the one with which its *receiver* starts to send (12.6.5,
 12.6.8).
@@ -37,7 +39,7 @@ _FOR_BOTH: Final = ("retry_count", "primary_local_ack_timeout", "primary_traffic
 _OF_EACH: Final = ("starting_psn", "rnr_retry_count", "responder_resources", "initiator_depth")
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class CmRecord:
     """One CM message seen.
 
@@ -93,7 +95,7 @@ class CmRecord:
         }
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Exchange:
     """A REQ and what followed it; ``src`` sent the REQ to ``dst``."""
 
@@ -225,7 +227,7 @@ class Exchanges:
             if exchange.scope == record.around.scope:
                 return exchange
         for exchange in known:
-            if not any(r.src == record.src and r.around.scope == exchange.scope for r in exchange.records):
+            if not _has_other(exchange, record):
                 return exchange
         return None
 
@@ -241,6 +243,15 @@ class Exchanges:
         record.exchange = exchange
         self.exchanges.append(exchange)
         self._register(key, exchange)
+
+
+def _has_other(exchange: Exchange, record: CmRecord) -> bool:
+    """Whether an exchange has a message of the same sender, in the exchange's own scope."""
+    scope = exchange.scope
+    for other in exchange.records:  # noqa: SIM110 - a generator needs an object for each message
+        if other.src == record.src and other.around.scope == scope:
+            return True
+    return False
 
 
 def _is_copy(record: CmRecord, before: CmRecord) -> bool:

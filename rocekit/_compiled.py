@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "files.record_loops",
     "wire.places",
+    "wire.mad",
     "packets.wrapping",
     "packets.rows",
     "packets.flow_numbers",

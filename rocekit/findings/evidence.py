@@ -421,6 +421,16 @@ class Evidence:
     def connections_by_id(self) -> Mapping[int, Connection]:
         return {c.id: c for c in self.connections}
 
+    @cached_property
+    def _regions(self) -> Mapping[tuple[str, Any], tuple[list[Any], dict[Any, Mapping[str, Any]]]]:
+        """By (host, device): the rkeys of registered memory, and by rkey the fields of the last."""
+        found: dict[tuple[str, Any], tuple[list[Any], dict[Any, Mapping[str, Any]]]] = {}
+        for r in self.journal.programs.regions if self.journal is not None else ():
+            rkeys, fields = found.setdefault((r.host, r.fields.get("device")), ([], {}))
+            rkeys.append(r.fields.get("rkey"))
+            fields[rkeys[-1]] = r.fields
+        return found
+
     def known_region(self, connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
         """What the responder's journal, or its handshake, says about the memory that a transfer addresses."""
         qp = self._journal_qps.get((connection.id, 1 - side))
@@ -429,18 +439,10 @@ class Evidence:
         if qp is None:
             return _offered(connection, 1 - side, transfer)
         start, length = transfer.remote_va, transfer.length or transfer.bytes
-        regions = [
-            r.fields
-            for r in self.journal.programs.regions
-            if r.host == qp.host and r.fields.get("device") == qp.device
-        ]
-        match = [r for r in regions if r.get("rkey") == transfer.rkey]
-        if not match:
-            return {
-                "region": "no region with this rkey was registered",
-                "rkeys": [r.get("rkey") for r in regions][:16],
-            }
-        region = match[-1]
+        rkeys, regions = self._regions.get((qp.host, qp.device), ([], {}))
+        region = regions.get(transfer.rkey)
+        if region is None:
+            return {"region": "no region with this rkey was registered", "rkeys": rkeys[:16]}
         low, high = int(region["addr"]), int(region["addr"]) + int(region["length"])
         found: dict[str, Any] = {
             "region_addr": low,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from encapsulated import ethernet, ipv4
-from growth import assert_linear, back, save, send
+from growth import assert_linear, back, save, save_journal, send
+
+import rocekit
 
 MS = 1_000_000
 
@@ -81,3 +84,32 @@ CASES = (
 def test_four_times_the_packets_take_no_sixteen_times_the_work(case: object, tmp_path: Path) -> None:
     assert callable(case)
     assert_linear("findings", lambda n: (save(tmp_path / f"{n}.pcap", case(n)), None))
+
+
+def test_refused_accesses_are_not_each_compared_with_all_registered_memory(tmp_path: Path) -> None:
+    """As many refused WRITEs, on as many connections, as the responder's journal has memory regions."""
+
+    def files(count: int) -> tuple[Path, Path]:
+        frames: list[bytes] = []
+        events: list[dict[str, Any]] = []
+        for n in range(count):
+            write = {"dest_qpn": 0x1000 + n, "remote_va": 0x7000, "rkey": 7 + n, "dma_length": 64}
+            frames.append(send(0, "RC_RDMA_WRITE_ONLY", payload=bytes(64), ackreq=1, **write))
+            frames.append(back(0, syndrome=0x62, msn=0, dest_qpn=0x200000 + n))
+            qp = {"qp": {"device": "rxe0", "qpn": 0x1000 + n}}
+            ends = {"dest_ip": "10.0.0.1", "local_ip": "10.0.0.2", "dest_qpn": 0x200000 + n}
+            events += [
+                {"event": "qp_created", "transport": "RC", **qp},
+                {"event": "qp_modified", "state": "RTR", "rq_psn": 0, "path_mtu": 1024, **qp, **ends},
+                {"event": "mr_registered", "device": "rxe0", "addr": 0, "length": 64, "access": []}
+                | {"rkey": 7 + n, "lkey": 7 + n},
+            ]
+        return (
+            save(tmp_path / f"{count}.pcap", ((1000 * n, frame) for n, frame in enumerate(frames))),
+            save_journal(tmp_path / f"{count}.journal.jsonl", events),
+        )
+
+    capture, journal = files(3)
+    found = rocekit.analyze(capture, journals=[journal]).findings
+    assert sum("bytes out of the region's bounds" in str(f.evidence.get("region")) for f in found) == 3
+    assert_linear("findings/evidence.py", files)

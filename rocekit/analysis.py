@@ -435,6 +435,7 @@ def conclude(
         sightings=summary.sightings,
         paths=summary.paths,
         counters=counters,
+        limits_met=summary.limits_met,
     )
     analysis = Analysis(
         summary,

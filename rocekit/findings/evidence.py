@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +65,7 @@ class Evidence:
         witnesses: ICMP errors, ARP and ND; None without packets.
         sightings: which of several captures saw each packet; paths: what happened to it between them.
         counters: what devices counted, compared with the packets.
+        limits_met: gets the names of limits that kept rules from looking at everything.
     """
 
     connections: Sequence[Connection]
@@ -86,6 +87,7 @@ class Evidence:
     sightings: Sightings | None = None
     paths: Paths | None = None
     counters: Sequence[CounterComparison] = ()
+    limits_met: set[str] = field(default_factory=set)
 
     @cached_property
     def stories(self) -> list[Story]:

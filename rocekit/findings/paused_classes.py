@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.findings.finding import MAX_LISTED
+from rocekit.machine.limits import PAUSE_LOOKS, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +25,9 @@ _SHARE: Final = 0.75
 _SLACK_NS: Final = 100_000
 #: Times of today as floating-point numbers are this near, with room to spare.
 _ROUNDED_NS: Final = 1_000
+
+#: Silences that each sender's pauses are compared with on average, beside the limit ``PAUSE_LOOKS`` for all.
+_LOOKS: Final = 64
 
 Column = NDArray[np.int64]
 
@@ -102,10 +106,23 @@ class SilentClasses:
         key_of = keys[self._class[by_start]]
         self._rows_of = {own: by_start[key_of == key] for key, own in enumerate(of_key)}
         self._starts_of = {own: self._spells[rows, 0] for own, rows in self._rows_of.items()}
+        self._looks = limit(PAUSE_LOOKS)
+        self._met = evidence.limits_met
 
     def during(self, pauses: Sequence[Pause]) -> HeldClasses:
-        """Those that were silent during one sender's pauses (its releases included)."""
-        found = [self._held(own, _in_effect(pauses, own)) for own in self._rows_of]
+        """Those that were silent during one sender's pauses (its releases included).
+
+        None where a limit on looks is met: where all hosts are silent at once, each sender's pauses are about
+        the silences of all.
+        """
+        effects = {own: spans for own in self._rows_of if (spans := _in_effect(pauses, own))}
+        parts = {own: self._parts(own, in_effect) for own, in_effect in effects.items()}
+        looks = sum(int(np.maximum(high - low, 0).sum()) for low, high in parts.values())
+        if looks > _LOOKS and self._looks < 0:  # one sender may be compared with all silences there are
+            self._met.add(PAUSE_LOOKS)
+            return HeldClasses([], by_dscp=False, several_hosts=False)
+        self._looks += _LOOKS - looks
+        found = [self._held(own, in_effect, *parts[own]) for own, in_effect in effects.items()]
         rows = np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
         if not len(rows):
             return HeldClasses([], by_dscp=False, several_hosts=False)
@@ -122,19 +139,25 @@ class SilentClasses:
         hosts = self._host[held]
         return HeldClasses(shown, not self._by_tag[held].all(), bool((hosts != hosts[0]).any()))
 
-    def _held(self, own: frozenset[int], effects: list[tuple[int, int]]) -> Column:
-        """The silences of classes of some priorities for most of which pauses were in effect, from the start.
+    def _parts(self, own: frozenset[int], effects: list[tuple[int, int]]) -> tuple[Column, Column]:
+        """Where the silences stand that each pause may have most of: the first and one past the last.
 
         What is held has at least _SHARE of it in the pauses, so it starts within one or not long before it.
         """
-        if not effects:
-            return np.zeros(0, np.int64)
         begin, until = np.array(effects, np.int64).T
-        passed = np.append(0, np.cumsum(until - begin))
-        before = max(_SLACK_NS, int(passed[-1] * (1 - _SHARE) / _SHARE)) + _ROUNDED_NS
-        low = np.searchsorted(self._starts_of[own], begin - before)
+        before = int((until - begin).sum() * (1 - _SHARE) / _SHARE)
+        low = np.searchsorted(self._starts_of[own], begin - max(_SLACK_NS, before) - _ROUNDED_NS)
         high = np.searchsorted(self._starts_of[own], until)
         low[1:] = np.maximum(low[1:], high[:-1])
+        return low, high
+
+    def _held(self, own: frozenset[int], effects: list[tuple[int, int]], low: Column, high: Column) -> Column:
+        """The silences of classes of some priorities for most of which pauses were in effect, from the start.
+
+        ``low``, ``high``: see :meth:`_parts`.
+        """
+        begin, until = np.array(effects, np.int64).T
+        passed = np.append(0, np.cumsum(until - begin))
         near = np.concatenate(
             [self._rows_of[own][a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True) if a < b]
             or [low[:0]]

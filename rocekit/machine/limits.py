@@ -24,6 +24,7 @@ YAML_BYTES: Final = "yaml-bytes"
 YAML_VALUES: Final = "yaml-values"
 PAIRING_LOOKS: Final = "pairing-looks"
 KNOWN_PAIR_LOOKS: Final = "known-pair-looks"
+PAUSE_LOOKS: Final = "pause-looks"
 
 LIMITS: Final[dict[str, Limit]] = {
     COMMENT_BYTES: Limit(
@@ -48,6 +49,13 @@ LIMITS: Final[dict[str, Limit]] = {
         "compared with, 16 more for each flow",
         "some flows were not compared with all known QP pairs of their number, so QPs may be unpaired, or "
         "not have what the journal says of them",
+    ),
+    PAUSE_LOOKS: Limit(
+        1 << 20,
+        "silences of traffic classes that the senders' pause frames are compared with, "
+        "64 more for each sender",
+        "of some senders of pause frames it was not looked for which traffic classes sent nothing meanwhile, "
+        "so their findings name none",
     ),
 }
 

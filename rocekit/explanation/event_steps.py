@@ -13,6 +13,7 @@ from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWA
 from rocekit.wire.words import duration, plural, psn_range, size
 
 if TYPE_CHECKING:
+    from rocekit.track.cm_exchanges import CmRecord
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
@@ -27,6 +28,10 @@ _COPIES: Final = {
 
 #: What is said of a gap that is filled without a repeat.
 LATE: Final = "arrived later, out of order"
+#: What is said of a packet that came twice, if its IPv4 identification proves it, and if nothing does. The
+#: network made the copy, or the capture (a mirror of two ports): identifications do not tell which.
+ONCE: Final = "its sender sent it once"
+ONCE_OR_AGAIN: Final = "sent once, or sent again"
 #: Kinds of events that name the frame at which something is missing.
 _MISSING: Final = frozenset({"hole", "response_hole"})
 #: What stands before and behind the frame of an event whose words are always the same, by its kind.
@@ -36,7 +41,6 @@ _PLAIN: Final = {
     "response_hole": ("missing", ""),
     "response_late": ("response reordered", ""),
     "late": ("reordered", ""),
-    "duplicate": ("the same datagram again", ": duplicated by the network"),
     "missed": ("not in the capture, although acknowledged", ""),
 }
 
@@ -117,7 +121,21 @@ def _around_frame(transfer: Transfer, event: Event, several: bool) -> tuple[str,
         cause = repeat_cause(event, transfer.connection, transfer.side, transfer)
         known = ", although the capture already contains their ACK" if event.after_ack else ""
         return f"sent again, {cause}{known}", ""
+    if kind == "duplicate":
+        return came_before(event), f": {ONCE if event.copied else ONCE_OR_AGAIN}"
     return _PLAIN.get(kind, (kind, ""))
+
+
+def came_before(event: Event) -> str:
+    """What came twice: a datagram, where its IPv4 identification proves that it was sent once."""
+    return "the same datagram again" if event.copied else "the same PSN again"
+
+
+def message_again(record: CmRecord, resent: str) -> str:
+    """Behind the name of a CM message: that it came before, or ``resent``; empty at the first time."""
+    if record.duplicated:
+        return f", the same datagram again: {ONCE}" if record.ip_id else f", again: {ONCE_OR_AGAIN}"
+    return resent if record.repeated else ""
 
 
 def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.explanation import packets as ps
-from rocekit.explanation.event_steps import syndrome_words
+from rocekit.explanation.event_steps import ONCE, ONCE_OR_AGAIN, message_again, syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.cause_words import ASKED_AGAIN, repeat_cause, source_words
 from rocekit.packets.malformed import MALFORMED
@@ -104,7 +104,7 @@ class _Words:
         if self._c["duplicate"][i]:
             before = self._c["before"][i]
             of = "an earlier one" if before < 0 else self._frame(before)
-            head += f", the same datagram as {of}: duplicated by the network"
+            head += self._came_before(event, of)
         elif round_ > 1:
             unseen = ", the first is not in the capture" if round_ == 2 and self._c["before"][i] < 0 else ""
             head += f" again ({ordinal(round_)}{unseen}), {self._why(i, event)}"
@@ -115,6 +115,12 @@ class _Words:
             hole = self._events[gap]
             head += f", PSN {_span(hole)} missing before it"
         return f"{head}; {part_words(transfer, psn, response)}{self._on(i)}"
+
+    @staticmethod
+    def _came_before(event: Event | None, of: str) -> str:
+        if event is not None and event.copied:
+            return f", the same datagram as {of}: {ONCE}"
+        return f", the same PSN as {of}: {ONCE_OR_AGAIN}"
 
     def _event(self, i: int) -> Event | None:
         number = self._c["event"][i]
@@ -156,15 +162,14 @@ class _Words:
             return ""
         head = f"{self._names[number]}, PSN {psn & MASK}"
         if self._c["duplicate"][i] and self._c["before"][i] >= 0:
-            head += f", the same datagram as {self._frame(self._c['before'][i])}: duplicated by the network"
+            head += self._came_before(self._event(i), self._frame(self._c["before"][i]))
         return f"{head}; datagram of {size(self._p['payload_length'][i])}{self._on(i)}"
 
     def _management(self, i: int) -> str:
         record = self._cm.get(i)
         if record is None:
             return ""
-        again = ", sent again: its response was late or lost" if record.repeated else ""
-        again = ", duplicated by the network" if record.duplicated else again
+        again = message_again(record, ", sent again: its response was late or lost")
         return f"CM {record.message}{again}{self._on(i)}"
 
 

@@ -103,12 +103,14 @@ class PacketStories:
         role: what it is, an index of ``ROLES``. ``ignored`` is a packet that receivers drop: malformed, or
             with a wrong ICRC.
         round: 1 for a packet sent the first time, 2 for the second time, also where the first is not in the
-            capture. Duplicates by the network have the number of their original. 0 for ACKs, NAKs and others.
+            capture. One that came twice, and is no repeat, has the number of its original.
+            0 for ACKs, NAKs and others.
         before: the row of the same packet when it was sent before.
-        duplicate: whether the network duplicated it.
+        duplicate: whether it came before and no repeat is known; the event's ``copied`` tells whether its
+            IPv4 identification proves that it was sent once.
         cause: why it was sent again, an index of ``CAUSES``.
         cause_row: the row of the NAK, RNR NAK, response or repeated request that caused it.
-        event: the index in ``events`` of what happened to it: NAK, repeat, reordered, duplicated.
+        event: the index in ``events`` of what happened to it: NAK, repeat, reordered, came twice.
         gap: the index in ``events`` of the hole before this packet.
         events: the events of all transfers and connections.
     """

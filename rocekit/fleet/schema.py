@@ -66,7 +66,7 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
                 ("rnr_naks", "RNR NAKs"),
                 ("cnps", "CNPs"),
                 ("ce_marked", "packets marked CE"),
-                ("duplicates", "packets that the network doubled"),
+                ("duplicates", "packets that came twice, without a repeat"),
                 ("bad_icrc_packets", "packets with a wrong ICRC"),
             )
         },
@@ -194,7 +194,7 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "packets": (_INT, "seen at the first"),
         "missing": (_INT, "lost between the two, exactly"),
         "overtaken": (_INT, "overtaken between the two"),
-        "doubled": (_INT, "doubled between the two"),
+        "doubled": (_INT, "came once more at the second than at the first"),
         "corrupted": (_INT, "arrived with a changed bit"),
         "only_second": (_INT, "missed by the first capture"),
         "missed_second": (_INT, "missed by the second capture"),

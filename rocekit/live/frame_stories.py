@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rocekit.explanation.event_steps import event_step
+from rocekit.explanation.event_steps import event_step, message_again
 from rocekit.explanation.packet_words import acknowledgement_words, part_words
 from rocekit.explanation.packets_draft import (
     ACK,
@@ -325,8 +325,7 @@ class _Again:
 def _management(record: CmRecord | None) -> str:
     if record is None:
         return ""
-    again = ", sent again: its response was late or lost" if record.repeated else ""
-    return f"CM {record.message}{', duplicated by the network' if record.duplicated else again}"
+    return f"CM {record.message}{message_again(record, ', sent again: its response was late or lost')}"
 
 
 def _end_words(transfer: Transfer) -> str:

@@ -76,7 +76,7 @@ _KEPT: Final[tuple[tuple[str, str, str], ...]] = (
     ("rnr_naks", "rnr_naks", "RNR NAKs: no receive was posted"),
     ("cnps", "cnps", "Congestion notification packets"),
     ("ce_marked", "ce_marked_packets", "Packets that a switch marked with ECN CE"),
-    ("duplicates", "duplicate_packets", "Packets that the network duplicated"),
+    ("duplicates", "duplicate_packets", "Packets that came twice, without a repeat"),
 )
 
 

@@ -49,7 +49,7 @@ _MARKERS: Final[dict[str, tuple[str, float, str, bool, str]]] = {
     "response_hole": ("s", 6, NAK_COLOUR, False, "responses missing"),
     "missed": ("s", 6, "#7a8694", False, "not in the capture"),
     "late": ("o", 5, ROUNDS[2], False, "reordered"),
-    "duplicate": ("D", 5, ROUNDS[3], False, "duplicated by the network"),
+    "duplicate": ("D", 5, ROUNDS[3], False, "came twice"),
     "failed": ("X", 9, NAK_COLOUR, True, "WC with error"),
     "jump": ("^", 6, "#556270", True, "PSN jump"),
     "unsent": ("$\\oslash$", 9, NAK_COLOUR, True, "WR without packets"),

@@ -12,7 +12,7 @@ from errno import errorcode
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.explanation.event_steps import event_step
+from rocekit.explanation.event_steps import event_step, message_again
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.cause_words import repeat_cause, short_timeout
 from rocekit.journal.work_requests import SUCCESS
@@ -201,8 +201,7 @@ def _messages(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]
         connection = record.connection
         if connection is None or (chosen is not None and connection.id not in chosen):
             continue
-        again = ", sent again" if record.repeated else ""
-        again = ", duplicated by the network" if record.duplicated else again
+        again = message_again(record, ", sent again")
         words = f"{record.src} → {record.dst}, frame {frame_name(record.frame, several=several)}{again}"
         for side in (0, 1):
             yield Happening(

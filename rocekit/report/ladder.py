@@ -100,7 +100,7 @@ def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
     psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
     ack = wire.OPERATION[opcode] == "ACK"
     words = syndrome_words(syndrome) if ack else _short_name(opcode)
-    words += ", CE" * bool(flags & CE) + ", duplicated" * bool(flags & DUPLICATE)
+    words += ", CE" * bool(flags & CE) + ", came twice" * bool(flags & DUPLICATE)
     time_ns = int(lanes.time_ns[row])
     return Rung(
         PACKET,

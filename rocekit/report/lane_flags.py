@@ -35,7 +35,7 @@ def events_by_lane(analysis: Results) -> dict[int, list[Event]]:
 def flag_packets(
     flags: NDArray[np.uint8], frame: Ints, time_ns: Ints, psn: Ints, events: Iterable[Event]
 ) -> None:
-    """Flag the packets of a lane that were duplicated by the network or reordered, or did not arrive."""
+    """Flag the packets of a lane that came twice or reordered, or did not arrive."""
     bits = {"duplicate": DUPLICATE, "late": LATE}
     naks = []
     for event in events:

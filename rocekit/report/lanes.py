@@ -43,7 +43,7 @@ class Lanes:
         opcode, bytes (payload), syndrome (of ACKs and NAKs, else 0).
         packets: how many packets the row stands for: more than one only after ``thinned``.
         round: 1 for what is sent the first time, 2 for the second time …; responses likewise.
-        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (by the network), ``LATE`` (reordered), ``LOST``
+        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (came twice), ``LATE`` (reordered), ``LOST``
             (a NAK says that it did not arrive).
         acked: the PSN below which everything is acknowledged, after this packet.
         outstanding, outstanding_bytes: PSNs and bytes requested and not yet acknowledged, after this packet;
@@ -89,7 +89,8 @@ class Lanes:
 
     def thinned(self, limit: int) -> Lanes:
         """At most about ``limit`` rows: runs of plain packets of one kind share the first one's row (of ACKs
-        the last one's). Packets sent again, NAKs, marked and duplicated packets keep their own rows.
+        the last one's). Packets sent again, NAKs, marked packets and those that came
+        twice keep their own rows.
         """
         n = len(self)
         if n <= limit:

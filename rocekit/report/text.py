@@ -287,7 +287,7 @@ def connection_lines(
                 (c.cut_responses, "ACK or NAK cut"),
                 (c.cnps, "CNP"),
                 (c.ce_marked, "CE"),
-                (c.duplicates, "duplicated"),
+                (c.duplicates, "came twice"),
                 (c.bad_icrc_count, "bad ICRC"),
             )
             if count
@@ -374,7 +374,7 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
             (t.naks, "NAK"),
             (t.rnr_naks, "RNR NAK"),
             (t.timeouts, "timeout"),
-            (t.duplicates, "duplicated"),
+            (t.duplicates, "came twice"),
         )
         if count
     ]

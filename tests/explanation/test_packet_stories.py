@@ -152,10 +152,27 @@ def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp
     assert "again (2nd), because the request was sent again (frame 5); READ response 2 of 3" in words[5]
 
 
-def test_a_copy_by_the_network_keeps_its_originals_round_and_names_it(tmp_path: Path) -> None:
+def test_a_copy_keeps_its_originals_round_and_names_it(tmp_path: Path) -> None:
     stories = told(tmp_path, "a RC_SEND_ONLY 5 64\nagain\nb ACK 5\na RC_SEND_ONLY 6 64\nb ACK 6")
     assert lines(stories)[:2] == ["request 0 5 x1", "request 0 5 x1 doubled"]
-    assert "PSN 5, the same datagram as frame 1: duplicated by the network" in list(describe(stories))[1]
+    assert "PSN 5, the same datagram as frame 1: its sender sent it once;" in list(describe(stories))[1]
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_packet_that_came_twice_was_sent_once_only_if_its_identification_proves_it(
+    tmp_path: Path, *, proven: bool
+) -> None:
+    """Neither tells whether the network made the copy, or the capture."""
+    text = "a RC_SEND_ONLY 5 64\nb ACK 5\na RC_SEND_ONLY 6 64\nagain\nb ACK 6"
+    stories = told(tmp_path, text, ip_ids=proven)
+    said = "the same datagram" if proven else "the same PSN"
+    why = "its sender sent it once" if proven else "sent once, or sent again"
+    assert f"PSN 6, {said} as frame 3: {why};" in list(describe(stories))[3]
+    steps = [step.detail for step in stories.analysis.explain(1).steps]
+    assert f"{said} again, frame 4: {why}" in steps
+    assert "network" not in " ".join(
+        [*steps, *describe(stories), *(f.title for f in stories.analysis.findings)]
+    )
 
 
 def test_datagrams_are_known_by_their_frames(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from capture_bytes import Frame
 from talk import MS, Talk, named, only
 
+from rocekit.explanation.event_steps import message_again
+
 SECOND = 1_000 * MS
 #: Response timeout code 20 is 4.3 s; the kernel sends again after 4.1 s or more.
 AGAIN = 4_200 * MS
@@ -232,6 +234,9 @@ class TestCopiesOfTheNetwork:
             (True, False),
         ]
         assert named(t.findings()) == []
+        words = [message_again(r, ", sent again") for r in evidence.cm_records[:2]]
+        once = ", the same datagram again: its sender sent it once"
+        assert words == ["", once if ip_id else ", again: sent once, or sent again"]
 
     def test_a_doubled_req_without_an_answer_was_sent_once(self) -> None:
         t = Talk()

@@ -1,4 +1,8 @@
-"""``duplicate``: the network duplicated packets."""
+"""``duplicate``: packets came twice, and nothing shows that they were sent again.
+
+The same IPv4 identification proves that a packet was sent once. It does not tell whether the network made the
+copy or the capture did (a mirror of two ports), and nor does another TTL.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-#: So many copies, and of so many of a hundred packets, are a capture's and not the network's.
+#: So many copies, and of so many of a hundred packets, are the capture's: it saw each packet at two places.
 _LEAST: Final = 8
 _NEARLY_ALL: Final = 90
 
@@ -45,7 +49,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         runs = _sent_again(copies)
         disorder = _is_disordered(evidence, connection)
         single = [c for c in copies if id(c[0]) not in runs]
-        yield from _by_network(connection, [c for c in single if c[0].copied or not disorder])
+        yield from _sent_once(connection, [c for c in single if c[0].copied or not disorder])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
         yield from _by_either(connection, [c for c in single if disorder and not c[0].copied])
     for connection in evidence.connections:
@@ -56,7 +60,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_captured_twice(connection: Connection) -> bool:
-    """Whether nearly every packet came twice: no network does that, but a mirror of two ports does.
+    """Whether nearly every packet came twice, as behind a mirror of two ports.
 
     A file like that is used as two capture points, an interface is not.
     """
@@ -79,11 +83,11 @@ def _by_capture(connection: Connection) -> Finding:
 
 
 def _acks(connection: Connection) -> Finding:
-    """ACKs that the network duplicated. Those that the responder sends again are no finding of their own."""
+    """ACKs that came twice with one identification. Those sent again are no finding of their own."""
     total = connection.copied_ack_count
     return RULE.finding(
-        f"{plural(total, 'ACK')} {'was' if total == 1 else 'were'} duplicated by the network between "
-        f"{connection.ips[0]} and {connection.ips[1]}",
+        f"{plural(total, 'ACK')} came again between {connection.ips[0]} and {connection.ips[1]}: "
+        f"{_ONE if total == 1 else _EACH}",
         connection=connection,
         frames=connection.copied_acks,
         evidence={
@@ -95,34 +99,36 @@ def _acks(connection: Connection) -> Finding:
     )
 
 
-def _by_network(connection: Connection, copies: _Copies) -> Iterator[Finding]:
+def _sent_once(connection: Connection, copies: _Copies) -> Iterator[Finding]:
     events = [event for event, _ in copies]
     total = sum(e.count for e in events)
     if not total:
         return
     proven = sum(e.copied for e in events)
-    what = f"PSN {wire_psn(events[0].psn)} was" if total == 1 else f"{plural(total, 'packet')} were"
-    probably = "" if proven == total else "probably "
-    some = f" ({total - proven:,} of them probably)" if 0 < proven < total else ""
+    what = f"PSN {wire_psn(events[0].psn)}" if total == 1 else plural(total, "packet")
+    once = _ONE if total == 1 else _EACH
+    if not proven:
+        once = once.replace("sent", "probably sent")
+    elif proven < total:
+        once += f" ({total - proven:,} of them probably)"
     yield RULE.finding(
-        f"{what} {probably if not some else ''}duplicated by the network between {connection.ips[0]} and "
-        f"{connection.ips[1]}{some}",
+        f"{what} came again between {connection.ips[0]} and {connection.ips[1]}: {once}",
         connection=connection,
         transfer=next((t for _, t in copies if t is not None), None),
         frames=[e.frame for e in events],
         evidence=_counted(copies) | {"same_identification": proven},
-        advice=RULE.what_to_do + (_GROUND if probably else ""),
+        advice=RULE.what_to_do + (_GROUND if proven < total else ""),
     )
 
 
 def _by_sender(connection: Connection, copies: _Copies) -> Iterator[Finding]:
-    """PSNs in a row that came again: a sender goes back like this, and a network does not."""
+    """PSNs in a row that came again: a sender goes back like this; copies are of single packets."""
     events = [event for event, _ in copies]
     if not events:
         return
     yield RULE.finding(
-        f"{plural(len(events), 'packet')} came twice between {connection.ips[0]} and {connection.ips[1]}, in "
-        "runs of consecutive PSNs: probably sent again, and not duplicated by the network",
+        f"{plural(len(events), 'packet')} came again between {connection.ips[0]} and {connection.ips[1]}, in "
+        "runs of consecutive PSNs: probably sent again",
         connection=connection,
         transfer=next((t for _, t in copies if t is not None), None),
         frames=[e.frame for e in events],
@@ -138,8 +144,8 @@ def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
     if not events:
         return
     yield RULE.finding(
-        f"{plural(len(events), 'packet')} came twice between {connection.ips[0]} and {connection.ips[1]}: "
-        "sent again, or duplicated by the network",
+        f"{plural(len(events), 'packet')} came again between {connection.ips[0]} and {connection.ips[1]}: "
+        "sent once, or sent again",
         connection=connection,
         transfer=next((t for _, t in copies if t is not None), None),
         frames=[e.frame for e in events],
@@ -201,6 +207,8 @@ def _duplicates(transfer: Transfer) -> Iterator[Event]:
                 yield event
 
 
+_ONE: Final = "its sender sent it once"
+_EACH: Final = "each was sent once"
 _GROUND: Final = (
     " “Probably” means: the packets' IPv4 identifications tell nothing (0, or the same on other packets), "
     "but nothing made the sender send the packet again."
@@ -208,14 +216,15 @@ _GROUND: Final = (
 RULE = Rule(
     "duplicate",
     INFO,
-    "the network duplicated packets",
-    "The network delivered packets twice. The responder recognises a duplicate by its PSN and acknowledges "
-    "it again; the cost is small.",
+    "packets came twice, with no reason to send them again",
+    "The capture has packets twice, and nothing made their sender send them again. The network made the "
+    "copies, or the capture did, as one of a mirror of two ports. A responder that gets a packet "
+    "twice recognises it by its PSN and acknowledges it again; the cost is small.",
     "The same PSN twice, with the same IPv4 identification; where identifications tell nothing, a single "
     "packet again, with no reason for the requester to send it again.",
     "ack-loss and tail-loss: the requester sends again after a timeout. Packets with another IPv4 "
-    "identification, and runs of consecutive PSNs, were sent again. A capture on an interface that sees each "
-    "packet enter and leave (a bridge, `-i any`) has every packet twice.",
+    "identification were sent again, and runs of consecutive PSNs probably. A capture on an "
+    "interface that sees each packet enter and leave (a bridge, `-i any`) has every packet twice.",
     "If every packet comes twice, capture on one interface only. Otherwise look for a switch that mirrors "
     "into the production network, or for a bridging loop. Open: whether copies were made on the way, or "
     "where they were captured, as by a mirror of two ports. A responder acknowledges again what reached it "

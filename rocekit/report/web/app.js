@@ -4,7 +4,7 @@ const byId = (id) => document.getElementById(id);
 
 function connectionTroubles(c) {
   return [[c.retransmitted_packets, "sent again"], [c.naks, "NAK"], [c.rnr_naks, "RNR NAK"], [c.cnps, "CNP"], [c.ce_marked, "CE"],
-    [c.doubled, "duplicated"], [c.bad_icrc, "wrong ICRC"]].filter(([count]) => count).map(([count, word]) => `${number(count)} ${word}`);
+    [c.doubled, "came twice"], [c.bad_icrc, "wrong ICRC"]].filter(([count]) => count).map(([count, word]) => `${number(count)} ${word}`);
 }
 
 class Page {

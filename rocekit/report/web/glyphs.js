@@ -47,13 +47,13 @@ const MARKS = ["cnp", "bad_icrc"];
 const RUG_COLOURS = { cnp: "cnp", ce: "ce", repeat: "round2", late: "round3", duplicate: "round4", missed: "soft", cm: "dim", jump: "dim", timeout: "text" };
 
 const SHORT_NAMES = {
-  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "gaps", response_hole: "gaps", missed: "not captured", late: "reordered", duplicate: "duplicated",
+  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "gaps", response_hole: "gaps", missed: "not captured", late: "reordered", duplicate: "came twice",
   failed: "WC errors", jump: "jumps", unsent: "not sent", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
 };
 
 const GLYPH_NAMES = {
   nak: "NAK", rnr: "RNR NAK (wait shaded)", timeout: "timeout (silence shaded)", repeat: "go-back", hole: "PSNs missing", response_hole: "responses missing",
-  missed: "not in the capture", late: "reordered", duplicate: "duplicated by the network", failed: "WC with error", jump: "PSN jump", unsent: "WR without packets",
+  missed: "not in the capture", late: "reordered", duplicate: "came twice", failed: "WC with error", jump: "PSN jump", unsent: "WR without packets",
   ce: "ECN-CE mark", cnp: "CNP", bad_icrc: "wrong ICRC", posted: "WR posted", polled: "WC polled", cm: "CM message",
 };
 

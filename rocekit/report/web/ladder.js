@@ -104,7 +104,7 @@ function ladderStep(model, item, y, slant) {
   const opcode = model.opcode(item.row).replace(/^(RC|UC|UD|XRC)_/, "").replace("RDMA_", "");
   const name = item.ack ? model.syndrome(item.row) : item.count > 1 ? plural(item.count, "packet") : opcode;
   const again = item.round > 1 ? `, ${ordinal(item.round)} time` : "", amount = item.bytes ? ` · ${number(item.bytes)} B` : "";
-  const marks = [item.lost ? "did not arrive" : "", model.columns.flags[item.row] & CE ? "CE" : "", model.columns.flags[item.row] & DUPLICATE ? "duplicated" : ""].filter(Boolean);
+  const marks = [item.lost ? "did not arrive" : "", model.columns.flags[item.row] & CE ? "CE" : "", model.columns.flags[item.row] & DUPLICATE ? "came twice" : ""].filter(Boolean);
   made.push(text(middle, y - 3, `${psnRange(item.first, item.last)} ${name}${amount}${again}`, "middle"));
   made.push(text(right + 14, y + 4, `frame ${model.frameName(model.columns.frame[item.row])}${item.count > 1 ? " …" : ""}${marks.length ? " · " + marks.join(", ") : ""}`, "start", "dim-text"));
   return made;

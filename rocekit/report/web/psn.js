@@ -433,7 +433,7 @@ class PsnChart {
     const notes = [];
     if (c.round[i] > 1) notes.push(`sent again (${ordinal(c.round[i])} time)`);
     if (c.flags[i] & LOST) notes.push("did not arrive (NAK)");
-    if (c.flags[i] & DUPLICATE) notes.push("duplicated by the network");
+    if (c.flags[i] & DUPLICATE) notes.push("came twice");
     if (c.flags[i] & LATE) notes.push("reordered");
     if (c.flags[i] & CE) notes.push("ECN-CE marked");
     if (model.isAck(i)) notes.push(model.syndrome(i));

@@ -94,7 +94,7 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
                 "cause",
                 rule,
                 RIGHT if doubled else SILENT if spare else WRONG,
-                "duplicated by the network",
+                "sent once, came twice",
                 "came twice" if doubled else "no copy of it came twice",
                 psn,
             )

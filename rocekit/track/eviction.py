@@ -19,6 +19,7 @@ from rocekit.track.datagrams import Datagrams
 from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.waiting import AWAITED, SCOPE, UNNUMBERED, way_key
 from rocekit.track.pairs.waiting_rows import WaitingRows, waiting_flows
+from rocekit.track.requests import Requests
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
 
@@ -81,8 +82,7 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
             # What a flood leaves takes much memory, all of it at once: it goes one by one.
             if connection.packets < _ESTABLISHED and (connection.last_ns or 0) < since_ns:
                 tracker._end(connection)
-                at = 2 * connection.id
-                tracker._sides[at : at + 2] = [None, None]
+                _drop_sides(tracker, connection)
                 connection.progress = (None, None)
     in_use_ns = max((connection.last_ns or 0 for connection in every), default=0) - _IN_USE_NS
 
@@ -96,6 +96,15 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
         tracker._end(connection)
     tracker.forget()
     return gone
+
+
+def _drop_sides(tracker: Tracker, connection: Connection) -> None:
+    """What refers to itself in circles would stay until garbage is searched for, which is seldom."""
+    at = 2 * connection.id
+    for side in tracker._sides[at : at + 2]:
+        if isinstance(side, Requests):
+            side.ledger.troubles = side.clean = None
+    tracker._sides[at : at + 2] = [None, None]
 
 
 def _last_used_ns(tracker: Tracker, most: int) -> int:
@@ -123,6 +132,8 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
     """Forget the connections that were ended; between two batches of packets."""
     tracker._settle_all()
     _settle_wrong(tracker)
+    for connection in gone:
+        _drop_sides(tracker, connection)
     leaving = {id(connection) for connection in gone}
     kept = [connection for connection in tracker.connections if id(connection) not in leaving]
     staying = {id(connection) for connection in kept}
@@ -194,6 +205,9 @@ def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> 
     tracker._numbers = AddressNumbers()
     for old, flow in flows.items():
         if flow.connection is None or id(flow.connection) not in staying:
+            flow.lobby = flow.partner = flow.clean = None  # circles, as in _drop_sides
+            if flow.votes:
+                flow.votes = {}
             continue
         number = AWAITED if flow.number == AWAITED else UNNUMBERED
         flow.src, flow.dst = addresses.of(flow.src), addresses.of(flow.dst)

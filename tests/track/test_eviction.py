@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,47 @@ def test_a_flood_leaves_nothing_behind(opcode: str) -> None:
     tables: list[Sized] = [tracker.connections, tracker._sides, tracker._flows, tracker._by_number]
     tables += [tracker._lobbies, tracker._scopes, tracker._turnarounds, tracker._datagrams._ends]
     assert max(map(len, tables)) <= 1_500
+
+
+def troubled(kind: str, count: int) -> list[Frame]:
+    """Packets to ever other QPNs of one host: each alone, sent again, after a gap, or refused."""
+    frames = []
+    for n in range(count):
+        psn = 7 * n
+        to, back = {"src": "10.7.0.1", "dst": "10.8.0.1"}, {"src": "10.8.0.1", "dst": "10.7.0.1"}
+        first = build_frame("RC_SEND_ONLY", **to, dest_qpn=0x1000 + n, psn=psn)
+        frames.append(first)
+        if kind == "again":
+            frames.append(first)
+        elif kind == "gap":
+            frames.append(build_frame("RC_SEND_ONLY", **to, dest_qpn=0x1000 + n, psn=psn + 5))
+        elif kind != "alone":
+            syndrome = {"acked": 0x1F, "refused": 0x60, "not ready": 0x2A}[kind]
+            frames.append(
+                build_frame("RC_ACKNOWLEDGE", **back, dest_qpn=0x90000 + n, psn=psn, syndrome=syndrome, msn=1)
+            )
+    return [Frame(data, START_NS + k * 1_000) for k, data in enumerate(frames)]
+
+
+@pytest.mark.parametrize("kind", ["alone", "again", "gap", "acked", "refused", "not ready"])
+def test_what_was_let_go_is_gone_without_a_search_for_garbage(kind: str) -> None:
+    """Searches come so seldom that a flood filled more than 1 GB before one, whatever the limit was."""
+    decoder, tracker = Decoder(), Tracker(plain=0)
+    frames = io.BytesIO(pcap(troubled(kind, 2_000), unit="ns"))
+    gc.collect()
+    gc.disable()
+    try:
+        with open_capture(frames, batch_frames=100) as capture:
+            for part in capture:
+                tracker.feed(decoder.decode(part))
+                if crowd(tracker, decoder.numbered) > 200:
+                    let_go(tracker, decoder, end_idle(tracker, 200))
+        left = Counter(type(one).__name__ for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert len(tracker.connections) <= 300
+    for name in ("Connection", "Flow", "Progress", "Ledger", "Requests", "Troubles"):
+        assert left[name] <= 1_000, name
 
 
 def test_every_transfer_of_a_flood_is_reported_once() -> None:

@@ -103,6 +103,12 @@ def _drop_sides(tracker: Tracker, connection: Connection) -> None:
     at = 2 * connection.id
     for side in tracker._sides[at : at + 2]:
         if isinstance(side, Requests):
+            troubles = side.ledger.troubles
+            if troubles is not None:
+                passes = troubles.passes
+                for one in (passes.current, passes.before):
+                    if one is not None:
+                        one.naks = ()
             side.ledger.troubles = side.clean = None
     tracker._sides[at : at + 2] = [None, None]
 

@@ -210,7 +210,7 @@ def test_what_was_let_go_is_gone_without_a_search_for_garbage(kind: str) -> None
     finally:
         gc.enable()
     assert len(tracker.connections) <= 300
-    for name in ("Connection", "Flow", "Progress", "Ledger", "Requests", "Troubles"):
+    for name in ("Connection", "Flow", "Progress", "Ledger", "Requests", "Troubles", "Pass", "Event"):
         assert left[name] <= 1_000, name
 
 

@@ -178,7 +178,8 @@ def troubled(kind: str, count: int) -> list[Frame]:
     frames = []
     for n in range(count):
         psn = 7 * n
-        to, back = {"src": "10.7.0.1", "dst": "10.8.0.1"}, {"src": "10.8.0.1", "dst": "10.7.0.1"}
+        to: dict[str, Any] = {"src": "10.7.0.1", "dst": "10.8.0.1"}
+        back: dict[str, Any] = {"src": "10.8.0.1", "dst": "10.7.0.1"}
         first = build_frame("RC_SEND_ONLY", **to, dest_qpn=0x1000 + n, psn=psn)
         frames.append(first)
         if kind == "again":

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.findings.stories.early_answers import is_answered_early
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
 from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.wire import OWN_RESPONSE
@@ -72,6 +73,8 @@ def _cause_words(event: Event, connection: Connection, side: int, transfer: Tran
     cause, doubt = event.cause or "", event.doubt
     if cause not in _NOUNS:
         return "cause unknown"
+    if transfer is not None and is_answered_early(transfer):
+        return "or in the capture behind its only response"
     if not _fits(event, connection, side, transfer):
         if _is_short_timer(event, connection, side):
             return _after_short_timer(event, connection, side)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.stories.early_answers import is_answered_early
 from rocekit.packets.malformed import CUT, MALFORMED
 from rocekit.track.transfers import INCOMPLETE, with_gaps
 from rocekit.wire.text_table import safe
@@ -26,6 +27,13 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
         missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
         headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
+        early = [t for t in headless if is_answered_early(t)]
+        if early:
+            headless = [t for t in headless if t not in early]
+            for side in (0, 1):
+                of_side = [t for t in early if t.side == side]
+                if of_side:
+                    yield _early(connection, of_side)
         if connection.transport == "UC" and connection.unfilled:
             if evidence.misses_packets:
                 missed += connection.unfilled
@@ -39,6 +47,23 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             "lacks",
             evidence={"dropped": evidence.dropped},
         )
+
+
+def _early(connection: Connection, transfers: list[Transfer]) -> Finding:
+    """READ requests behind their responses: the capture has all packets, and not in their order."""
+    one = len(transfers) == 1
+    requests = "1 READ request" if one else f"{len(transfers):,} READ requests"
+    return GAP.finding(
+        f"{requests} of {connection.way(transfers[0].side)} {'is' if one else 'are'} in the capture behind the "
+        f"{'response' if one else 'responses'}, and probably {'was' if one else 'were'} not sent again",
+        connection=connection,
+        transfer=transfers[0],
+        frames=[e.frame for t in transfers for e in t.events],
+        evidence={"packets_missed": 0, "requests_behind_responses": len(transfers)},
+        advice="Each of these requests is in the capture once, and so are its responses: two clocks, or two "
+        "queues, as of two ports, probably put them in this order. Waits and turnarounds here are not sure. "
+        "Capture both directions on one clock.",
+    )
 
 
 def _gap(
@@ -138,7 +163,8 @@ GAP = Rule(
     "Packets were on the wire but are not in the capture: the peer acknowledged them. This is no loss in "
     "the network.",
     "An ACK of PSNs that are not in the capture; READ responses that are missing but not requested again; "
-    "a message without its first packet.",
+    "a message without its first packet. READ requests behind their only responses: nothing is missing, "
+    "but the order of the capture is not that of the packets.",
     "loss: a NAK or a repeat follows. UC has neither: there a hole counts as a gap only if the capture has "
     "other gaps.",
     "Capture with a larger buffer (`tcpdump -B 65536`), a smaller snaplen (`-s 128`), or the filter `udp "

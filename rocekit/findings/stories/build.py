@@ -13,6 +13,7 @@ from rocekit.findings.stories.builder import StoryBuilder, marks_of
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_without_naks
+from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
@@ -34,6 +35,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories += StoryBuilder(by_id[number], side, marks).build()
     still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
+    stories = without_early_answers(stories)
     doubt_without_naks(stories)
     doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)

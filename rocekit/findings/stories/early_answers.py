@@ -1,0 +1,43 @@
+"""READs whose request is in the capture once, behind the only response: nothing was sent again.
+
+Two directions that were captured on two clocks, or by two queues, put a request behind its response. The
+tracker takes that for a READ whose first request is missing, and the request for one sent again. But a
+responder answers each request, and in their order (IBA Vol. 1, 9.7.5.2): a second request would have drawn a
+second response, before later requests drew theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocekit.findings.stories.story import Story
+    from rocekit.track.transfers import Transfer
+
+
+def is_answered_early(transfer: Transfer) -> bool:
+    """Whether a READ's only request is behind its responses, and later requests were answered since."""
+    if not transfer.is_read or transfer.started or not transfer.ended or transfer.responses_missing:
+        return False
+    if len(transfer.events) != 1:
+        return False
+    (event,) = transfer.events
+    if event.kind != "repeat" or event.count != 1 or event.psn != transfer.first_psn:
+        return False
+    # Where the go-back began with another packet, that one has the answer.
+    return not event.opens or (event.answer_psn is not None and event.answer_psn > transfer.last_psn)
+
+
+def without_early_answers(stories: list[Story]) -> list[Story]:
+    """The stories, without those of nothing but READs that were answered early."""
+    return [story for story in stories if not _is_of_early_answers(story)]
+
+
+def _is_of_early_answers(story: Story) -> bool:
+    if story.naks or story.rnrs or story.late or story.hole is not None or len(story.go_backs) != 1:
+        return False
+    (run,) = story.go_backs
+    if len(run.transfers) != len(run.events) or not all(map(is_answered_early, run.transfers)):
+        return False
+    answer = run.opener.answer_psn
+    return answer is not None and answer > max(t.last_psn for t in run.transfers)

@@ -54,8 +54,8 @@ def _early(connection: Connection, transfers: list[Transfer]) -> Finding:
     one = len(transfers) == 1
     requests = "1 READ request" if one else f"{len(transfers):,} READ requests"
     return GAP.finding(
-        f"{requests} of {connection.way(transfers[0].side)} {'is' if one else 'are'} in the capture behind the "
-        f"{'response' if one else 'responses'}, and probably {'was' if one else 'were'} not sent again",
+        f"{requests} of {connection.way(transfers[0].side)} {'is' if one else 'are'} in the capture behind "
+        f"the {'response' if one else 'responses'}, and probably {'was' if one else 'were'} not sent again",
         connection=connection,
         transfer=transfers[0],
         frames=[e.frame for t in transfers for e in t.events],

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.correlate.clocks import Clock, bound_clocks
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
 from rocekit.correlate.collectives import Collectives, match_collectives, read_collectives
-from rocekit.correlate.matching import match_sends
-from rocekit.correlate.places import datagrams_of, find_place, places_by_qpn
+from rocekit.correlate.matching import SEVERAL_PLACES, match_sends
+from rocekit.correlate.places import datagrams_of, find_place, named_alike, places_by_qpn
 from rocekit.correlate.receives import match_receives
 from rocekit.correlate.unmatched import why_nothing
 from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
@@ -172,6 +172,9 @@ def correlate(
     for qp in qps:
         place = find_place(qp, places)
         if place is None:
+            if len(named_alike(qp, places)) > 1:
+                for wr in qp.sends:
+                    wr.unmatched_because = SEVERAL_PLACES
             continue
         correlation.bound[id(qp)] = place
         if qp.transport == "UD":
@@ -185,7 +188,7 @@ def correlate(
     for qp in qps:
         place = correlation.place(qp)
         if place is not None:
-            match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
+            match_receives(qp, place, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
     correlation.clocks = bound_clocks(matches, transfers)
     _correct_times(qps, correlation.clocks)

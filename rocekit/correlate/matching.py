@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.correlate.clocks import bound_clocks
 from rocekit.correlate.contradictions import Judge, Verdicts
 from rocekit.wire import psn
 
@@ -43,6 +44,8 @@ OVERLAPPED: Final = "posted while another thread posted on its QP: its PSN is no
 OUT_OF_ORDER: Final = "the packets of its QP do not fit the order of its work requests"
 FILTERED: Final = "the journal is filtered: its PSN is not certain"
 ATTACHED_LATER: Final = "its QP was made before the recorder was attached: its PSN is not known"
+SEVERAL_PLACES: Final = "several QPs of the capture have its QP's number, and the journal lacks its address"
+WITHOUT_BEGINNING: Final = "the journal lacks its QP's beginning: it fits several messages, or none"
 AFTER_A_GAP: Final = "posted after records were lost: its PSN is not certain"
 
 Matches = dict["WorkRequest", "Transfer"]
@@ -79,9 +82,9 @@ def match_sends(
         if any(wr.overlapped for wr in wrs):
             _say_why(wrs, OVERLAPPED)
         elif incomplete is None:
-            matches = _by_order(wrs, transfers, judge)
+            matches = _by_order(wrs, transfers, judge) if qp.begun else _by_time(wrs, transfers, judge)
             if not matches:
-                _say_why(wrs, OUT_OF_ORDER)
+                _say_why(wrs, OUT_OF_ORDER if qp.begun else WITHOUT_BEGINNING)
         else:
             _say_why(wrs, incomplete)
         for wr in matches:
@@ -107,8 +110,8 @@ def _by_psn(
 ) -> Matches | None:
     """Give every WR its first PSN, and find the transfer that has it. None when they do not fit."""
     connection, side = place
-    start = qp.attributes.get("sq_psn")
-    if start is None:
+    start = qp.attributes.get("sq_psn") if qp.begun else None
+    if start is None and (qp.begun or wrs[0].recorded_psn is not None):
         start = connection.negotiated[side].starting_psn
     mtu = qp.attributes.get("path_mtu") or connection.path_mtu
     long = qp.transport != "UD" and any(wr.length > min(wire.PATH_MTU_CODES) for wr in wrs)
@@ -248,6 +251,30 @@ def _by_order(wrs: list[WorkRequest], transfers: list[Transfer], judge: Judge) -
         if best is None or score > best:
             best, chosen, shift = score, overlap, candidate
     return {wrs[k + shift]: transfers[k] for k in chosen}
+
+
+def _by_time(wrs: list[WorkRequest], transfers: list[Transfer], judge: Judge) -> Matches:
+    """As :func:`_by_order` where the journal has not all that the QP did: the first may be any of them.
+
+    All of the shorter sequence must fit, in one way only. Of several ways the one counts that needs no other
+    clock than the capture's: each is posted before its packets, and completes behind its acknowledgement.
+    """
+    shortest = min(len(wrs), len(transfers))
+    fits = Verdicts(judge, wrs, transfers).fits
+    found: list[Matches] = []
+    at_once: list[Matches] = []
+    for shift in _shifts(wrs, transfers):
+        overlap = range(max(0, -shift), min(len(transfers), len(wrs) - shift))
+        if len(overlap) < shortest or not all(fits(k + shift, k) for k in overlap):
+            continue
+        matches = {wrs[k + shift]: transfers[k] for k in overlap}
+        clocks = bound_clocks(matches.items(), ()).values()
+        if not any(clock.crossed_ns for clock in clocks):
+            found.append(matches)
+            if not any(clock.offset_ns for clock in clocks):
+                at_once.append(matches)
+    best = at_once or found
+    return best[0] if len(best) == 1 else {}
 
 
 def _shifts(wrs: list[WorkRequest], transfers: list[Transfer]) -> list[int]:

@@ -31,14 +31,20 @@ def places_by_qpn(connections: Sequence[Connection]) -> Places:
 
 
 def find_place(qp: JournalQp, places: Places) -> tuple[Connection, int] | None:
-    """The connection and side whose addresses, QPNs and times fit; of several, the one nearest in time."""
+    """The connection and side whose addresses, QPNs and times fit; of several, the one nearest in time.
+
+    None if none fits, or if several are as near: both ends of a connection can have the same QPN, and a
+    journal of which the beginning is missing has no address.
+    """
     found = [place for place in named_alike(qp, places) if _may_be_of(qp, *place)]
     if len(found) > 1 and qp.transport != "UD":
         times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
-        if times:
-            found.sort(key=lambda place: _distance_ns(place[0], min(times), max(times)))
-        elif qp.attributes.get("local_ip") is None:
-            return None
+        if not times:
+            return found[0] if qp.attributes.get("local_ip") is not None else None
+        far = [_distance_ns(connection, min(times), max(times)) for connection, _ in found]
+        nearest = [place for place, distance in zip(found, far, strict=True) if distance == min(far)]
+        has_address = qp.attributes.get("local_ip") is not None or bool(qp.addresses)
+        return nearest[0] if has_address or len(nearest) == 1 else None
     return found[0] if found else None
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from rocekit.journal.schema import CLOCK, check, is_qp
 from rocekit.wire.text_table import safe
 
+#: A process's threads write their events out of order by less, if its clock is not set.
+_SET_BACK_NS = 10_000_000
 _OWN_FIELDS = ("mono_ns", "thread", "qp", "restated")
 
 
@@ -100,10 +102,24 @@ class Journal:
 def merge(journals: Iterable[Journal]) -> Journal:
     """Several journals as one. Equal times keep the order of the journals; clocks are not adjusted."""
     journals = list(journals)
-    events = _events_of(journals)
-    events.sort(key=lambda event: event.time_ns)
+    events = in_order(*_events_of(journals))
     problems = [problem for journal in journals for problem in journal.problems]
     return Journal(events, problems, [file for journal in journals for file in journal.empty])
+
+
+def in_order(*files: list[JournalEvent]) -> list[JournalEvent]:
+    """All events by time; behind the earlier ones of its file where a process's clock was set back."""
+    times = []
+    for events in files:
+        latest: dict[tuple[str, int], int] = {}
+        for event in events:
+            key = event.host, event.pid
+            known = latest.get(key, event.time_ns)
+            time_ns = event.time_ns if event.time_ns > known - _SET_BACK_NS else known
+            latest[key] = max(known, time_ns)
+            times.append(time_ns)
+    every = [event for events in files for event in events]
+    return [every[at] for at in sorted(range(len(every)), key=times.__getitem__)]
 
 
 _Place = tuple[str, int]
@@ -116,10 +132,10 @@ def _place_of(journal: Journal) -> _Place | None:
     return (str(began[0]["set"]), int(began[0]["number"])) if len(began) == 1 else None
 
 
-def _events_of(journals: list[Journal]) -> list[JournalEvent]:
-    """All events, without those that a file restates of one that is here, too."""
+def _events_of(journals: list[Journal]) -> list[list[JournalEvent]]:
+    """Each file's events, without those that a file restates of one that is here, too."""
     places = [_place_of(journal) for journal in journals]
-    events: list[JournalEvent] = []
+    files: list[list[JournalEvent]] = []
     first: dict[str, int] = {}
     for place in places:
         if place is not None:
@@ -127,13 +143,13 @@ def _events_of(journals: list[Journal]) -> list[JournalEvent]:
     known: set[str] = set()
     for journal, place in zip(journals, places, strict=True):
         if place is None or place[1] == first[place[0]]:
-            events += journal.events
+            files.append(journal.events)
         elif (place[0], place[1] - 1) in places:
-            events += [event for event in journal.events if not event.restated]
+            files.append([event for event in journal.events if not event.restated])
         else:  # the file before it is missing, but not all that were before
             known = known or {_told(event) for other in journals for event in other if not event.restated}
-            events += [event for event in journal.events if not event.restated or _told(event) not in known]
-    return events
+            files.append([e for e in journal.events if not e.restated or _told(e) not in known])
+    return files
 
 
 def _told(event: JournalEvent) -> str:

@@ -199,6 +199,7 @@ class JournalQp:
 
     Attributes:
         addresses: those of its device, where the journal has them.
+        begun: whether the journal has it from its beginning, so that its first work request is the first one.
         found: whether it was made before the recorder was attached; then its earlier records are missing.
         filtered: whether only some of its work requests are in the journal, because that was asked for.
         lossy_ns: since when records of it are missing; None where none is. From then on a completion
@@ -218,6 +219,7 @@ class JournalQp:
     stray_completions: list[WorkCompletion] = field(default_factory=list)
     events: list[JournalEvent] = field(default_factory=list)
     addresses: tuple[str, ...] = ()
+    begun: bool = False
     found: bool = False
     filtered: bool = False
     lossy_ns: int | None = None
@@ -371,6 +373,7 @@ def read_programs(journal: Journal) -> Programs:
             qp = current[key] = JournalQp(event.host, *event.qp)
             qp.addresses = addresses.get((event.host, qp.device), ())
             qp.ends = event.host not in without_end
+            qp.begun = _is_beginning(event)
             if event.host in holed or (event.host in late and (event.restated or name != "qp_created")):
                 qp.lossy_ns = event.time_ns  # it may have posted what is in files that are not here
             if (event.host, event.pid) in attached and name != "qp_created":
@@ -383,6 +386,12 @@ def read_programs(journal: Journal) -> Programs:
             qp.lossy_ns = since if event.time_ns >= since else None
         _apply(qp, event)
     return programs
+
+
+def _is_beginning(event: JournalEvent) -> bool:
+    """Whether a QP can have posted nothing before its first event: it was made, or is set up (10.3.1)."""
+    set_up = event.event == "qp_modified" and event["state"] in ("INIT", "RTR", "RTS")
+    return not event.restated and (event.event == "qp_created" or set_up)
 
 
 def _losses(journal: Journal) -> dict[tuple[str | int, ...], int]:

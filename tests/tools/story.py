@@ -45,6 +45,7 @@ from rocekit.decode import Decoder
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Journal, JournalEvent
+from rocekit.journal.records import in_order
 from rocekit.journal.work_requests import read_programs
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.tracker import Tracker
@@ -292,7 +293,7 @@ class Story:
 
     def journal(self) -> Journal:
         """The journal that the programs wrote."""
-        return Journal(sorted(self.entries, key=lambda e: e.time_ns))
+        return Journal(in_order(self.entries))
 
     def write_journal(self, path: Path) -> Path:
         """As JSON Lines."""

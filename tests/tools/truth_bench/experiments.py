@@ -209,7 +209,7 @@ FIRST: Final = (
         "read-requests-between", READ, 60, 4096, Fault(BETWEEN, "a", "drop 9 at random", "read-requests")
     ),
     perftest(
-        "atomic-requests-between", ATOMIC, 80, 8, Fault(BETWEEN, "a", "drop 17 at random", "atomic-requests")
+        "atomic-requests-between", ATOMIC, 120, 8, Fault(BETWEEN, "a", "drop 17 at random", "atomic-requests")
     ),
     perftest(
         "atomic-responses-between",

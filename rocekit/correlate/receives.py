@@ -66,12 +66,11 @@ def _from_the_first(
     """Each message with the completion of its number, as far as the capture has all since the QP's first."""
     if not qp.begun:
         return []
-    if len(consuming) == len(completions):
-        return list(zip(consuming, completions, strict=True))
     connection, side = place
     start = qp.attributes.get("rq_psn", connection.negotiated[1 - side].starting_psn)
     if start is None or connection.transport not in _RELIABLE:  # of others not each message arrives
-        return []
+        both_whole = qp.ends and len(consuming) == len(completions)
+        return list(zip(consuming, completions, strict=True)) if both_whole else []
     following = psn.unwrap(int(start), arriving[0].first_psn)
     known = []
     for transfer in arriving:

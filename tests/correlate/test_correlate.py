@@ -231,6 +231,25 @@ def test_each_send_takes_one_receive_in_order_and_so_does_a_write_with_immediate
     assert received == [11, None, 12]
 
 
+def test_as_many_receives_as_messages_are_no_match_where_the_first_messages_are_missing() -> None:
+    """The capture lacks the first two of four, and the program polled the first two completions only."""
+    tracked, _ = Story(
+        """
+        B created
+        B modified state=RTR dest_qpn=0x11 path_mtu=1024 rq_psn=5 dest_ip=10.0.0.1 local_ip=10.0.0.2
+        B recv 11 4096
+        B recv 12 4096
+        B wc 11 SUCCESS opcode=RECV byte_len=64
+        a RC_SEND_ONLY 7 64
+        b ACK 7
+        a RC_SEND_ONLY 8 64
+        b ACK 8
+        B wc 12 SUCCESS opcode=RECV byte_len=64
+        """
+    ).correlated()
+    assert [t.recv_wc for t in tracked.tracker.transfers] == [None, None]
+
+
 def test_a_ud_receive_counts_the_forty_bytes_of_the_grh() -> None:
     tracked, _ = Story(
         "B created\n B recv 11 4096\n a UD_SEND_ONLY 5 64\n B wc 11 SUCCESS opcode=RECV byte_len=104",

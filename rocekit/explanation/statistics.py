@@ -19,6 +19,7 @@ from rocekit.findings.evidence import status_of
 from rocekit.findings.rules.congestion import rates_around
 from rocekit.findings.rules.go_back_cost import Efficiency
 from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS
+from rocekit.findings.stories.copies import lost_copies
 from rocekit.flows.spread import Spread
 from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
 from rocekit.wire.network import ECN_BITS
@@ -147,10 +148,14 @@ def _counts(
     back = _view(evidence, connection, 1 - side)
     first = min(t.first_ns for t in transfers)
     last = max(max(t.last_ns, t.acked_ns or 0) for t in transfers)
-    latencies = [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None]
+    latencies = _latencies(transfers)
     received = Counter(e.kind for t in transfers for e in t.events)
     sent = Counter(e.kind for t in evidence.transfers_of.get((connection.id, 1 - side), ()) for e in t.events)
-    naks, rnrs = received["nak"], received["rnr_nak"]
+    naks, rnrs = _refusals(back, received)
+    refused = sum(_refusals(mine, sent))
+    # What another connection has packets of is not this one's: no flow, and not nothing.
+    shared = [evidence.survey.is_shared(connection, s) for s in (side, 1 - side)]
+    unknown = [connection.qpns[1 - side] is None or shared[0], connection.qpns[side] is None or shared[1]]
     sequence = sum(
         e.kind == "nak" and wire.syndrome_value(e.syndrome or 0) == wire.NAK_SEQUENCE_ERROR
         for t in transfers
@@ -166,7 +171,7 @@ def _counts(
         "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
         "resent_per_loss": Efficiency.of(stories).each,
         "frame_sequence_error": sequence,
-        "frame_delta": _lost(stories),
+        "frame_delta": None if connection.transport in ("UC", "UD") else _lost(stories),
         "tx_bytes": None if mine is None else mine.payload,
         "data_tx_rate_bps": _rate(mine),
         "message_bytes": done,
@@ -178,14 +183,14 @@ def _counts(
         "min_latency_ns": min(latencies, default=None),
         "avg_latency_ns": sum(latencies) // len(latencies) if latencies else None,
         "max_latency_ns": max(latencies, default=None),
-        "ecn_ce_rx": 0 if mine is None else mine.marked_count,
-        "cnp_tx": 0 if mine is None else mine.cnp_count,
-        "cnp_rx": 0 if back is None else back.cnp_count,
+        "ecn_ce_rx": _seen(mine, "marked_count", unknown[0]),
+        "cnp_tx": _seen(mine, "cnp_count", unknown[0]),
+        "cnp_rx": _seen(back, "cnp_count", unknown[1]),
         "rate_before_cnps_bps": None if rates is None else rates[0],
         "rate_during_cnps_bps": None if rates is None else rates[1],
-        "ack_tx": _acks(mine, sent["nak"] + sent["rnr_nak"]),
+        "ack_tx": _acks(mine, refused),
         "ack_rx": _acks(back, naks + rnrs),
-        "nak_tx": sent["nak"],
+        "nak_tx": _refusals(mine, sent)[0],
         "nak_rx": naks,
         "rnr_nak_rx": rnrs,
         "outstanding_packets_max": _outstanding(transfers),
@@ -197,16 +202,31 @@ def _counts(
 
 
 def _view(evidence: Evidence, connection: Connection, side: int) -> FlowView | None:
-    return None if evidence.observer is None else evidence.observer.flow(connection, side)
+    return evidence.survey.flow(connection, side)
 
 
 def _failed(transfer: Transfer) -> bool:
     return status_of(transfer) not in (None, "SUCCESS")
 
 
+def _refusals(view: FlowView | None, events: Mapping[str, int]) -> tuple[int, int]:
+    """The NAKs and RNR NAKs of a flow; those of its transfers' events where the flow is not known."""
+    return (events["nak"], events["rnr_nak"]) if view is None else (view.naks, view.rnr_naks)
+
+
+def _seen(view: FlowView | None, name: str, unknown: bool) -> int | None:
+    """A count of a flow; 0 where it has no packets, None where its packets are not known."""
+    count: int | None = getattr(view, name, None if unknown else 0)
+    return count
+
+
 def _lost(stories: Sequence[Story]) -> int:
-    """Packets that were lost or corrupted on the way."""
-    return sum(s.lost for s in stories if s.rule in (LOSS, TAIL_LOSS, ICRC_BAD))
+    """Packets known to be lost or corrupted on the way, as the findings count them."""
+    return sum(
+        s.lost if s.rule == ICRC_BAD else sum(copy.packets for copy in lost_copies(s))
+        for s in stories
+        if s.certain and s.rule in (LOSS, TAIL_LOSS, ICRC_BAD)
+    )
 
 
 def _rate(view: FlowView | None) -> float | None:
@@ -242,6 +262,15 @@ def _outstanding(transfers: Sequence[Transfer]) -> int:
     return most
 
 
+def _latencies(transfers: Sequence[Transfer]) -> list[int]:
+    """From first packets to acknowledgements, of the transfers whose first packet is in the capture."""
+    return [
+        t.acked_ns - t.first_ns
+        for t in transfers
+        if t.acked_ns is not None and t.started and not t.lacks(t.first_psn)
+    ]
+
+
 def _times(
     evidence: Evidence,
     connection: Connection,
@@ -250,19 +279,17 @@ def _times(
     stories: Sequence[Story],
 ) -> dict[str, list[int]]:
     times: dict[str, list[int]] = {
-        "message_latency": [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None],
+        "message_latency": _latencies(transfers),
         # An ACK may be to the first transmission or its repeat (Karn): only transfers without events
         # count.
         "ack_round_trip": [
             t.acked_ns - t.request_end_ns
             for t in transfers
-            if t.acked_ns is not None and not t.events and t.operation not in wire.OWN_RESPONSE
+            if t.acked_ns is not None
+            and not (t.events or t.lacks(t.last_psn))
+            and t.operation not in wire.OWN_RESPONSE
         ],
-        "read_response_time": [
-            t.acked_ns - t.first_ns
-            for t in transfers
-            if t.acked_ns is not None and not t.events and t.is_read
-        ],
+        "read_response_time": _latencies([t for t in transfers if t.is_read and not t.events]),
         "nak_generation": [],
         "nak_reaction": [],
         "retransmission_latency": [],
@@ -295,7 +322,8 @@ def _time_story(story: Story, times: dict[str, list[int]]) -> None:
     if story.rule in (LOSS, IMPLIED_NAK):
         times["retransmission_latency"].append(max(0, repeats[0].time_ns - story.time_ns))
     if story.rule != NEEDLESS:
-        times["ack_timeout"] += [g.waited_ns for g in repeats if g.cause == "timeout"]
+        # Less than nothing is what a clock that was set back makes of a wait.
+        times["ack_timeout"] += [g.waited_ns for g in repeats if g.cause == "timeout" and g.waited_ns >= 0]
 
 
 def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, Any]:

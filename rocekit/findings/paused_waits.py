@@ -50,7 +50,7 @@ def stalls_of(evidence: Evidence, senders: Sequence[Sequence[Pause]]) -> list[St
 
 def _mask(evidence: Evidence, story: Story) -> int:
     """The priorities of a story's requests as a bit mask."""
-    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    view = evidence.survey.flow(story.connection, story.side)
     dscps = {} if view is None else view.dscps.get(REQUEST, {})
     return sum(1 << p for p in set().union(*(priorities_of(evidence, dscp)[0] for dscp in dscps)))
 

@@ -6,6 +6,7 @@ them one by one would take longer than to read their packets.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from rocekit.wire.sorting import distinct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocekit.flows.observer import Observer
+    from rocekit.flows.observer import FlowView, Observer
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
@@ -39,6 +40,28 @@ class Survey:
             return
         self._table = observer.table
         self._observer = observer
+
+    @cached_property
+    def _shared(self) -> frozenset[object]:
+        """The flows with packets of several connections: QPNs were used again between the same hosts."""
+        users = Counter(
+            way for c in self._connections if c.packets for way in {c.way_key(side) for side in (0, 1)}
+        )
+        return frozenset(way for way, count in users.items() if count > 1)
+
+    def is_shared(self, connection: Connection, side: int) -> bool:
+        """Whether another connection has packets of the flow that ``side`` of this one sends."""
+        return connection.way_key(side) in self._shared
+
+    def flow(self, connection: Connection, side: int) -> FlowView | None:
+        """What ``side`` of a connection sends.
+
+        None if nothing was seen, its peer's QPN is unknown, or another connection has packets of this flow:
+        then nothing tells whose they are.
+        """
+        if self._table is None or self.is_shared(connection, side):
+            return None
+        return self._observer.flow(connection, side)
 
     @cached_property
     def _flow(self) -> Ints:

@@ -17,7 +17,7 @@ from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.flows.sums import UNKNOWN, FlowSums
 from rocekit.flows.view import CNP, MOST_SPANS, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.packets.flow_numbers import ADDRESS_BITS
-from rocekit.wire import CNP_OPCODE, packet_kinds
+from rocekit.wire import ACK, CNP_OPCODE, OPCODES, RNR_NAK, make_syndrome, packet_kinds, syndrome_kind
 from rocekit.wire.network import DSCP_BITS, ECN_CE
 from rocekit.wire.sorting import distinct
 from rocekit.wire.sorting import starts as starts_of
@@ -32,7 +32,13 @@ MAX_KEPT: Final = 10_000
 #: Names of kinds of packets, by their index in ``_KIND_OF``.
 _KINDS: Final = (REQUEST, RESPONSE, CNP)
 _VARIED: Final = -2
-_MARKS: Final = ("marked", "cnps", "notified")
+_MARKS: Final = ("marked", "cnps", "notified", "naks", "rnr_naks")
+#: The least syndrome that is not an ACK's.
+_REFUSES: Final = make_syndrome(RNR_NAK, 0)
+_IS_RNR: Final = np.array([syndrome_kind(s) == RNR_NAK for s in range(256)])
+_IS_NAK: Final = np.array([syndrome_kind(s) not in (ACK, RNR_NAK) for s in range(256)])
+#: By opcode; the last is that of a packet without one.
+_IS_ACK: Final = np.array([o in OPCODES and OPCODES[o].operation == "ACK" for o in range(256)] + [False])
 
 
 _REQUEST, _RESPONSE, _CNP = range(3)
@@ -70,9 +76,18 @@ class FlowTable:
         has_ecn = bool(((packets.ecn != 0) & keep).any() or ((packets.opcode == CNP_OPCODE) & keep).any())
         if has_ecn or ((packets.becn != 0) & keep).any():
             self._note_marks(packets, np.flatnonzero(keep))
+        if (packets.syndrome >= _REFUSES).any():
+            self._note_refusals(packets, np.flatnonzero(keep & _IS_ACK[packets.opcode]))
         self._ecn = self._ecn or has_ecn
         if self._ecn:
             self._note_rates(packets.flow[keep], packets.time_ns[keep], packets.payload_length[keep])
+
+    def _note_refusals(self, packets: Packets, rows: Ints) -> None:
+        """Count NAKs and RNR NAKs."""
+        flow, syndrome = packets.flow[rows], packets.syndrome[rows]
+        for name, is_one in (("naks", _IS_NAK), ("rnr_naks", _IS_RNR)):
+            self._marks[name] = self._marks_of(name)
+            self._marks[name] += np.bincount(flow[is_one[syndrome]], minlength=len(self._marks[name]))
 
     def _note_marks(self, packets: Packets, rows: Ints) -> None:
         flow, kind = packets.flow[rows], _KIND_OF[packets.opcode[rows]]
@@ -260,6 +275,8 @@ class FlowTable:
             cnps=self._cnps.get(number, []),
             cnp_count=marks["cnps"],
             notified=marks["notified"],
+            naks=marks["naks"],
+            rnr_naks=marks["rnr_naks"],
             rate=self._rates.get(number, {}),
         )
         self._add_kinds(view, number)

@@ -30,6 +30,7 @@ class FlowView:
         cnps: (time, frame) of CNPs on this flow, sent because of CE marks on the opposite flow.
         cnp_count: how many there are.
         notified: packets with BECN that are not CNPs.
+        naks, rnr_naks: how many there are, also those for packets that the capture lacks.
         rate: payload bytes by span of ``RATE_NS``; kept from the first ECN-capable packet on.
     """
 
@@ -53,6 +54,8 @@ class FlowView:
     cnps: list[tuple[int, int]] = field(default_factory=list)
     cnp_count: int = 0
     notified: int = 0
+    naks: int = 0
+    rnr_naks: int = 0
     rate: dict[int, int] = field(default_factory=dict)
 
     def rate_between(self, start_ns: int, end_ns: int) -> float | None:

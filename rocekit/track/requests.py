@@ -178,11 +178,14 @@ class Requests:
         progress = self.progress
         operation = OPERATION[r.opcode[i]]
         if not progress.started and not self._started_by(r, i, operation):
+            self.responses.count_refusal(r, i, operation)
             return
         expected = progress.expected
         p = expected + ((r.psn[i] - expected + HALF) & MASK) - HALF
         if -RESYNC <= p - progress.high <= RESYNC:
             self.responses.take(r, i, p, operation)
+        else:
+            self.responses.count_refusal(r, i, operation)
 
     def room(self, opcode: int) -> int:
         """How many full packets of this opcode simply go on with the message being built (see ``bulk``)."""

@@ -50,6 +50,9 @@ cdef class Responses:
     @cython.locals(event=Event, transfer=Transfer, value=int64_t)
     cpdef _refused(self, int64_t p, int64_t syndrome, int64_t kind, int64_t time_ns, int64_t frame)
 
+    @cython.locals(kind=int64_t)
+    cpdef count_refusal(self, Rows r, Py_ssize_t i, str operation)
+
     cpdef int64_t _turnaround_ns(self)
 
     @cython.locals(p=int64_t, sent_ns=int64_t, troubles=Troubles)

@@ -300,6 +300,16 @@ class Responses:
         self.progress.expected = self.progress.high = p
         return transfer
 
+    def count_refusal(self, r: Rows, i: int, operation: str) -> None:
+        """Count a NAK or RNR NAK for a request that is not in the capture, nor any near it."""
+        if operation != "ACK" or r.msn[i] < 0:  # the latter: cut before its AETH
+            return
+        kind = SYNDROME_KIND[r.syndrome[i]]
+        if kind == wire.RNR_NAK:
+            self.connection.rnr_naks += 1
+        elif kind != ACK:
+            self.connection.naks += 1
+
     def _refused(self, p: int, syndrome: int, kind: int, time_ns: int, frame: int) -> None:
         """A NAK or RNR NAK for PSN ``p``."""
         name = "rnr_nak" if kind == wire.RNR_NAK else "nak"

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from capture_bytes import pcap
+from capture_bytes import Frame, pcap
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from talk import MS, TIMEOUT, US, Talk, settled
+from places import PCAPS
+from talk import MS, TIMEOUT, US, Talk, evidence_of, named, settled
 
 from rocekit import analyze, cli
 from rocekit.explanation.statistics import FlowStatistics, Statistics, statistics
@@ -145,6 +146,131 @@ def test_lost_frames_are_the_frame_delta() -> None:
     t.send(100, 8, only=range(102, 108))
     t.ack(107)
     assert flow(t).counts["frame_delta"] == 2
+
+
+def test_the_frame_delta_is_what_the_finding_counts() -> None:
+    analysis = analyze(PCAPS / "blast-sr-loss.pcap")
+    found = next(f for f in analysis.findings if f.rule == "loss")
+    (counted,) = analysis.statistics().flows
+    assert counted.counts["frame_delta"] == found.evidence["lost_packets"] == 21
+
+
+def test_a_loss_that_may_be_of_the_response_is_in_no_frame_delta() -> None:
+    analysis = analyze(PCAPS / "atomic-response-loss.pcap")
+    assert [f.evidence["or_acknowledgement_lost"] for f in analysis.findings if f.rule == "tail-loss"] == [3]
+    assert [flow.counts["frame_delta"] for flow in analysis.statistics().flows] == [0]
+
+
+def test_nothing_tells_how_many_datagrams_were_lost() -> None:
+    t = Talk(transport="UC")
+    for psn in (0, 1, 4):
+        t.packet("UC_SEND_ONLY", psn, bytes(64))
+    assert flow(t).counts["frame_delta"] is None
+
+
+def test_a_nak_for_a_packet_that_is_not_in_the_capture_is_no_ack() -> None:
+    t = settled(Talk(), 99)
+    t.nak(3_000_000)
+    t.rnr(3_000_000)
+    t.send(100)
+    t.ack(100)
+    found = flow(t)
+    assert (found.counts["ack_rx"], found.counts["nak_rx"], found.counts["rnr_nak_rx"]) == (2, 1, 1)
+    assert (found.connection.naks, found.connection.rnr_naks) == (1, 1)
+
+
+def test_naks_of_a_capture_that_has_the_responder_only() -> None:
+    t = Talk()
+    t.ack(10)
+    t.nak(11)
+    t.rnr(14)
+    t.nak(17)
+    t.ack(20)
+    (connection,) = t.evidence().connections
+    assert (connection.packets, connection.naks, connection.rnr_naks) == (5, 2, 1)
+
+
+def test_a_message_that_began_before_the_capture_has_no_latency() -> None:
+    t = Talk()
+    t.send(10, 4, only=[12, 13])
+    t.ack(13)
+    t.send(14)
+    t.wait(5 * US)
+    t.ack(14)
+    found = flow(t)
+    assert found.counts["message_tx"] == 2
+    assert found.times["message_latency"].count == 1
+    assert found.counts["min_latency_ns"] == found.counts["max_latency_ns"] == 6 * US
+
+
+def test_a_read_whose_request_is_not_in_the_capture_has_no_response_time() -> None:
+    t = Talk()
+    t.responses(10, 4)
+    t.read(14, 2)
+    t.responses(14, 2)
+    found = flow(t)
+    assert found.counts["message_tx"] == 2
+    assert found.times["read_response_time"].count == found.times["message_latency"].count == 1
+
+
+def test_an_ack_that_the_capture_has_without_its_last_packet_gives_no_round_trip() -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 4, lost={103})
+    t.wait(MS)
+    t.ack(103)
+    assert flow(t).times["ack_round_trip"].max_ns == US
+
+
+def test_a_wait_on_a_clock_that_was_set_back_is_none() -> None:
+    t = settled(Talk(), 99)
+    t.connect(primary_local_ack_timeout=14)
+    t.send(100, 2)
+    t.wait(TIMEOUT)
+    t.send(100, 2)
+    t.ack(101)
+    last = [Frame(f.data, f.time_ns - (n > 6) * 3_000 * MS) for n, f in enumerate(t.frames)]
+    times = statistics(evidence_of(last)).flows[0].times
+    assert all(spread.min_ns >= 0 for spread in times.values())
+
+
+class TestQpnUsedAgain:
+    @staticmethod
+    def talk() -> Talk:
+        """Two programs in turn, whose QPs have the same numbers; the second has another MTU and class."""
+        t = Talk(mtu=1024)
+        t.connect()
+        t.write(0, 4)
+        t.ack(3)
+        t.cm("DREQ", local_comm_id=1, remote_comm_id=2, remote_qpn=0x12)
+        t.cm("DREP", by="b", local_comm_id=2, remote_comm_id=1)
+        again = Talk(mtu=4096)
+        again.frames, again.ident, again.now, again.common = (
+            t.frames,
+            t.ident,
+            t.now + 1_000 * MS,
+            {"dscp": 26},
+        )
+        again.request(transaction_id=9, local_comm_id=3)
+        again.reply(transaction_id=9, local_comm_id=4, remote_comm_id=3, starting_psn=5000)
+        again.cm("RTU", transaction_id=9, local_comm_id=3, remote_comm_id=4)
+        again.write(5000, 4, ecn=3)
+        again.ack(5003)
+        again.wait(10 * MS)
+        again.write(5004)
+        again.ack(5004)
+        return again
+
+    def test_each_message_is_of_its_connection(self) -> None:
+        first, second = count(self.talk()).flows
+        assert (first.counts["message_bytes"], second.counts["message_bytes"]) == (4 * 1024, 5 * 4096)
+
+    def test_packets_of_both_are_counted_for_neither(self) -> None:
+        for found in count(self.talk()).flows:
+            unknown = ("data_frames_tx", "tx_bytes", "data_tx_rate_bps", "ack_rx", "ecn_ce_rx", "cnp_rx")
+            assert {found.counts[name] for name in unknown} == {None}
+
+    def test_nothing_is_said_of_one_connection_that_two_did(self) -> None:
+        assert not named(self.talk().findings())
 
 
 def test_hosts_with_their_qps_and_cm_messages() -> None:

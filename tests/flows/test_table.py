@@ -62,6 +62,10 @@ def _counted(rows: list[Row]) -> dict[tuple[str, str, int, int], FlowView]:
         elif codepoint == 3 and payload:
             view.marked.append((time_ns, frame))
             view.marked_count += 1
+        if opcode.operation == "ACK":
+            refusal = wire.syndrome_kind(int(str(row["syndrome"])))
+            view.naks += refusal not in (wire.ACK, wire.RNR_NAK)
+            view.rnr_naks += refusal == wire.RNR_NAK
         view.notified += kind != "cnp" and bool(row["becn"])
         ecn = ecn or codepoint > 0 or kind == "cnp"
         if ecn and payload:

@@ -38,7 +38,7 @@ def _class(evidence: Evidence, connection: Connection, side: int) -> tuple[_Clas
     """The class of a side's requests, and the frame of the first; None without requests or with several
     classes, which is ``dscp-mismatch``.
     """
-    view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+    view = evidence.survey.flow(connection, side)
     dscps = {} if view is None else view.dscps.get(REQUEST, {})
     if view is None or len(dscps) != 1 or len(view.priorities) > 1:
         return None

@@ -36,8 +36,8 @@ def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
     notified = evidence.observer.table.notified_pairs() if marked else frozenset()
     for connection in marked:
         for side in (0, 1):
-            view = evidence.observer.flow(connection, side)
-            back = evidence.observer.flow(connection, 1 - side)
+            view = evidence.survey.flow(connection, side)
+            back = evidence.survey.flow(connection, 1 - side)
             if view is None or back is None or not view.marked_count:
                 continue
             if (back.src, back.dst) in notified or evidence.last_ns - view.marked[0][0] < _ANSWER_NS:
@@ -63,8 +63,8 @@ def _look_storm(evidence: Evidence) -> Iterator[Finding]:
         return
     for connection in evidence.survey.sending("cnps", _STORM):
         for side in (0, 1):
-            view = evidence.observer.flow(connection, side)
-            back = evidence.observer.flow(connection, 1 - side)
+            view = evidence.survey.flow(connection, side)
+            back = evidence.survey.flow(connection, 1 - side)
             if view is not None and back is not None and len(back.cnps) >= _STORM:
                 yield from _storm(evidence, connection, side, view, back)
 

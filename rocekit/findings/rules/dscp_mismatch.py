@@ -42,8 +42,7 @@ _NEITHER: Final = (None, None)
 
 def _views(evidence: Evidence, connection: Connection) -> _Views:
     """What each side sent."""
-    observer = evidence.observer
-    return _NEITHER if observer is None else (observer.flow(connection, 0), observer.flow(connection, 1))
+    return evidence.survey.flow(connection, 0), evidence.survey.flow(connection, 1)
 
 
 def _classes(views: _Views) -> _Classes:
@@ -112,7 +111,7 @@ def _of_responses(
     evidence: Evidence, connection: Connection, classes: _Classes, asked: int, answered: int
 ) -> Finding:
     """Responses have a class of their own at the same side: info, unless READ data is among them."""
-    views = [None if evidence.observer is None else evidence.observer.flow(connection, s) for s in (0, 1)]
+    views = [evidence.survey.flow(connection, s) for s in (0, 1)]
     opcodes = {wire.OPCODES[o] for v in views if v is not None for o in v.opcodes if o in wire.OPCODES}
     has_data = any(o.response and o.payload for o in opcodes)
     what = "Responses, READ data among them," if has_data else "ACKs"

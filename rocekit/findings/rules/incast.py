@@ -20,9 +20,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
     marks: dict[str, list[tuple[int, int, str]]] = defaultdict(list)  # by receiver: time, frame, sender
+    known: set[object] = set()
     for connection in evidence.survey.sending("marked", 1):
         for side in (0, 1):
-            view = evidence.observer.flow(connection, side)
+            way = connection.way_key(side)
+            view = None if way in known else evidence.observer.flow(connection, side)
+            known.add(way)  # several connections may be of one QPN, one after the other
             if view is not None:
                 marks[view.dst] += [(time, frame, view.src) for time, frame in view.marked]
     for receiver, marked in marks.items():

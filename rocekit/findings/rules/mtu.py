@@ -82,7 +82,7 @@ def mtus(evidence: Evidence, connection: Connection) -> Mtus:
     sent: list[tuple[int, ...]] = [(), ()]
     frames: list[int] = []
     for side in (0, 1):
-        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        view = evidence.survey.flow(connection, side)
         if view is not None:
             sent[side] = tuple(sorted(view.full_sizes))
             frames += view.full_sizes.values()

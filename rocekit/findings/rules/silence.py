@@ -58,7 +58,7 @@ class _Silence(NamedTuple):
 
     sent_ns: int
     last_ns: int | None
-    packets: int
+    packets: int | None
     silent_ns: int
     other_qps: bool
     after_ns: int
@@ -68,8 +68,14 @@ class _Silence(NamedTuple):
     @classmethod
     def of(cls, evidence: Evidence, story: Story) -> _Silence:
         connection, side, repeats = story.connection, story.side, story.repeats
-        view = None if evidence.observer is None else evidence.observer.flow(connection, 1 - side)
+        view = evidence.survey.flow(connection, 1 - side)
         last_ns = None if view is None else view.last_ns
+        packets: int | None = 0 if view is None else view.packets
+        if evidence.survey.is_shared(connection, 1 - side):
+            # The QPN was used again: only what answered requests is this QP's for certain.
+            progress = connection.progress[side]
+            last_ns = progress.acked_ns if progress is not None and progress.acked_frame else None
+            packets = None
         sent_ns = repeats[0].time_ns - repeats[0].waited_ns
         src, dst = connection.ips[side], connection.ips[1 - side]
         heard = {} if evidence.observer is None else evidence.observer.heard
@@ -80,7 +86,7 @@ class _Silence(NamedTuple):
         return cls(
             sent_ns,
             last_ns,
-            0 if view is None else view.packets,
+            packets,
             evidence.last_ns - max(sent_ns, last_ns or 0),
             host_ns > repeats[0].time_ns and not sends,
             after_ns,
@@ -175,7 +181,7 @@ def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
             f"Other QPs at {connection.ips[1 - side]} sent packets in that time: the host runs and is "
             "reachable. Look at this QP there. " + advice
         )
-    elif rule is EXCEEDED and not found["peer_packets"]:
+    elif rule is EXCEEDED and found["peer_packets"] == 0:
         advice = (
             "The capture has no packet of the peer's QP. It had answered before all the same: the requester "
             "sent only later PSNs again. " + advice
@@ -214,7 +220,7 @@ def _failed_before(evidence: Evidence, story: Story) -> str | None:
 
 def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:
     """What in the addresses may be the cause of the silence."""
-    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    view = evidence.survey.flow(story.connection, story.side)
     found: dict[str, Any] = {}
     if view is not None and 1 in view.roce_versions:
         found["roce_version"] = 1

@@ -123,7 +123,7 @@ class _Classes:
 
 def _class_of(evidence: Evidence, story: Story) -> _Class | None:
     """The host and DSCP of a story's requests; None if they have several DSCPs."""
-    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    view = evidence.survey.flow(story.connection, story.side)
     dscps = {} if view is None else view.dscps.get(REQUEST, {})
     return (view.src, next(iter(dscps))) if view is not None and len(dscps) == 1 else None
 

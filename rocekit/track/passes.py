@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: Where the copy that counts was lost. ``NOT_LOST``: the NAK came before this pass's copy can have arrived,
 #: so a late packet of an earlier pass drew it.
-BEFORE, BEHIND, NOT_LOST, UNKNOWN = "before", "behind", "not lost", ""
+#: ``OPEN``: it came so soon after this pass's copy that either may be; the copy may also have arrived late.
+BEFORE, BEHIND, NOT_LOST, OPEN, UNKNOWN = "before", "behind", "not lost", "open", ""
 #: ``OVERTAKEN``: it arrived after all, since a NAK for a later PSN followed that the same pass drew.
 #: ``THROWN_AWAY``: it arrived behind a gap that an overtaken packet left.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
@@ -31,6 +32,9 @@ _PSN: Final = attrgetter("psn")
 _NAKS: Final = 256
 #: A NAK that comes so many times the shortest turnaround after a pass is not that pass's.
 _LONG: Final = 8
+#: A NAK answers nothing that was sent so many parts of the shortest turnaround before it. The shortest one
+#: seen may be longer than the shortest possible, so what was sent between these two is not decided.
+_SOONER: Final = 2
 
 
 class Pass:
@@ -203,9 +207,11 @@ class Passes:
         late = before is not None and before.first <= p < before.last
         if before is not None and time_ns - before.ended_ns > _LONG * turnaround_ns > 0:
             late = False  # that pass ended too long ago for its packets to be still on their way
-        # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
+        # What this pass sent so shortly before the NAK had not arrived when the NAK was sent; what it sent
+        # before ``fresh_ns`` may have.
+        surely_ns = time_ns - turnaround_ns // _SOONER
         fresh_ns = time_ns - turnaround_ns
-        stale = late and (current.began_ns > fresh_ns or p < current.first)
+        stale = late and (current.began_ns > surely_ns or p < current.first)
         if self.is_selective():
             # The responder keeps each copy that arrives, so every copy sent before the NAK was lost.
             if sent_ns and (sent_ns < fresh_ns or not turnaround_ns):
@@ -218,6 +224,8 @@ class Passes:
             return BEHIND, current
         if before is None or not late:
             return UNKNOWN, current
+        if not stale and (sent_ns < surely_ns or current.began_ns > fresh_ns):
+            return OPEN, current
         if stale or p == current.first:
             return (BEFORE if before.lacks(p) else BEHIND), before
         return NOT_LOST, current

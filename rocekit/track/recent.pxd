@@ -141,7 +141,7 @@ cdef class Recent:
     cpdef answered(self, int64_t p, int64_t time_ns)
 
     @cython.locals(q=int64_t, took_ns=int64_t)
-    cpdef drew(self, int64_t p, int64_t time_ns)
+    cpdef drew(self, int64_t p, int64_t high, int64_t time_ns)
 
     @cython.locals(at=int64_t)
     cpdef int64_t covered_upto(self, int64_t p)

@@ -353,9 +353,15 @@ class Recent:
             if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
                 self.turnaround_ns = took_ns
 
-    def drew(self, p: int, time_ns: int) -> None:
-        """A NAK for ``p`` came before anything was sent twice: the first packet behind ``p`` drew it."""
-        for q in range(p + 1, p + RING):
+    def drew(self, p: int, high: int, time_ns: int) -> None:
+        """A NAK for ``p`` came: the first packet behind it drew it, if none there was sent twice.
+
+        Args:
+            high: one past the highest PSN sent.
+        """
+        if p + 1 < self.once_from:
+            return
+        for q in range(p + 1, min(p + RING, high)):
             if self.sent_psn(q) == q:
                 took_ns = time_ns - self.sent_ns(q)
                 if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):

@@ -348,8 +348,7 @@ class Responses:
         sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
         troubles = troubles_of(self.ledger, self.progress, self.recent)
         passes = troubles.passes
-        if passes.before is None:
-            self.recent.drew(p, nak.time_ns)
+        self.recent.drew(p, self.progress.high, nak.time_ns)
         nak.copy, nak.of_pass = passes.judge(
             p, nak.time_ns, troubles.repeats.reached(), sent_ns, self._turnaround_ns()
         )

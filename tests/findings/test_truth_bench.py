@@ -293,3 +293,33 @@ def test_of_less_good_captures_of_the_field_nothing_false_is_said(field: Path, k
     claims = [each for each in score(field, kind) if each.claim.kind in ("rule", "cause", "place")]
     assert claims or kind == "no-requests"
     assert wrong_lines(claims) == []
+
+
+FETCH_ADD, ATOMIC_ACK = 0x14, 0x12
+
+
+def atomics_asked_again(second: int | None) -> Talk:
+    """The answer to 1 is lost, so that a throws the one to 2 away, and asks for both again."""
+    talk = Talk()
+    talk.send(A, FETCH_ADD, 1, 0)
+    talk.send(A, FETCH_ADD, 2, 5)
+    talk.send(B, ATOMIC_ACK, 1, 10, arrives=None, syndrome=POSITIVE)
+    talk.send(B, ATOMIC_ACK, 2, 15, syndrome=POSITIVE)
+    talk.send(A, FETCH_ADD, 1, 30)
+    talk.send(A, FETCH_ADD, 2, 35, arrives=second)
+    talk.send(B, ATOMIC_ACK, 1, 40, syndrome=POSITIVE)
+    talk.send(A, FETCH_ADD, 2, 90)
+    talk.send(B, ATOMIC_ACK, 2, 95, syndrome=POSITIVE)
+    return talk
+
+
+def test_an_answer_that_the_requester_threw_away_is_none() -> None:
+    judge, side = atomics_asked_again(None).judge(between_a=1, between_b=1)
+    repeat = side.copies(2)[-1]
+    assert judge.after_silence(side, 2, repeat) == Fate(What.REQUEST, "between", A)
+
+
+def test_an_atomic_that_arrived_has_its_own_answer() -> None:
+    judge, side = atomics_asked_again(1).judge(between_b=1, before_b=1)
+    repeat = side.copies(2)[-1]
+    assert judge.after_silence(side, 2, repeat) == Fate(What.RESPONSE, "before", B)

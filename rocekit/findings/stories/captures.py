@@ -170,21 +170,26 @@ def _decide_silence(view: _View, story: Story) -> None:
         return
     last = view.points[-1]
     arrived = None
-    for psn in range(run.first_psn, min(of_pass.last, run.first_psn + _LATER) + 1):
+    own = transfer is not None and transfer.operation in OWN_RESPONSE
+    # Any later ACK would have been enough; the response of an atomic is its own.
+    last_psn = run.first_psn if own else min(of_pass.last, run.first_psn + _LATER)
+    psns = range(run.first_psn, last_psn + 1)
+    for psn in psns:
         sent = view.last_sent(psn, since_ns, run.time_ns)
         if sent is not None and last not in sent.times_ns:
             story.psn = psn
-            story.rule, story.certain, story.places = TAIL_LOSS, True, [view.place(psn, sent)]
+            story.rule, story.certain, story.places = _lost(run), True, [view.place(psn, sent)]
             return
         if sent is not None:
             arrived = sent if arrived is None else arrived
     if arrived is None:
         return
-    own = transfer is not None and transfer.operation in OWN_RESPONSE
-    # Any later ACK would have been enough; the response of an atomic is its own.
-    last_psn = run.first_psn if own else min(of_pass.last, run.first_psn + _LATER)
-    psns = range(run.first_psn, last_psn + 1)
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
+
+
+def _lost(run: GoBack) -> str:
+    """The rule of a lost request: only a timer needs silence to notice it."""
+    return TAIL_LOSS if run.cause == "timeout" else LOSS
 
 
 def _decide_response(
@@ -243,7 +248,7 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         return
     if last not in request.times_ns:
         story.psn = psn
-        story.rule, story.certain, story.places = TAIL_LOSS, True, [view.place(psn, request)]
+        story.rule, story.certain, story.places = _lost(run), True, [view.place(psn, request)]
         return
     response = view.last_sent(psn, request.times_ns[last], 1 << 62, request=False)
     copies = [t for t in view.sent(psn, request=False) if t.time_ns >= request.times_ns[last]]

@@ -39,7 +39,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
     UNDECIDED,
 )
-from rocekit.findings.stories.copies import refused_too_soon, was_overtaken
+from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
 from rocekit.findings.stories.story import GoBack, Story
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import fits_timer, short_timer_ns
@@ -100,6 +100,8 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
             # It filled the hole before the NAK, and nothing made the requester send it again.
             arrived = arrived or first.first_sight == first.packets
         story.rule = REORDERING if arrived else LOSS
+        if not arrived and is_open(story):
+            story.certain, story.or_overtaken = False, True
         return True
     again = repeats[0] if repeats else None
     if again is not None and again.cause == "nak" and again.opener.after_ack:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.findings.stories.loss_place import LostCopy
-from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY, UNKNOWN
+from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
     from rocekit.findings.stories.story import GoBack, Story
@@ -31,7 +31,7 @@ def was_overtaken(story: Story) -> bool:
     """Whether the NAKs themselves show that packets arrived out of order, and none was lost."""
     found = False
     for nak in story.naks:
-        if nak.copy in (BEFORE, BEHIND, UNKNOWN):
+        if nak.copy in (BEFORE, BEHIND, OPEN, UNKNOWN):
             return False
         found = found or nak.copy in (OVERTAKEN, THROWN_AWAY)
     return found
@@ -41,6 +41,14 @@ def refused_too_soon(story: Story) -> bool:
     """Whether each NAK came before the copy that it misses can have arrived, so that nothing was lost."""
     for nak in story.naks:
         if nak.copy != NOT_LOST:
+            return False
+    return bool(story.naks)
+
+
+def is_open(story: Story) -> bool:
+    """Whether a late packet, sent before the requester went back, may have drawn each NAK."""
+    for nak in story.naks:
+        if nak.copy != OPEN:
             return False
     return bool(story.naks)
 

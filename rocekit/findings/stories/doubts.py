@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
+from rocekit.findings.stories.copies import is_open
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -32,6 +33,10 @@ _GAPS: Final = (
 _EARLY: Final = (
     " “Probably” means: the wait is much shorter than the negotiated timeout. Open: a NAK that is not in the "
     "capture, or a timer shorter than negotiated (adaptive retransmission)."
+)
+_OPEN: Final = (
+    " “Probably” means: the NAK came sooner after the last copy of the packet than any answer to a request "
+    "that was sent once, so an earlier copy that came late may have drawn it."
 )
 #: A wait so many times shorter than the timeout is no timer's that merely started before.
 _SHORT: Final = 8
@@ -94,5 +99,6 @@ def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""
     words += _EARLY if any(story.early for story in stories) else ""
-    words += _OVERTAKEN if any(story.or_overtaken for story in stories) else ""
+    words += _OVERTAKEN if any(story.or_overtaken and not is_open(story) for story in stories) else ""
+    words += _OPEN if any(story.or_overtaken and is_open(story) for story in stories) else ""
     return words + (_GAPS if any(story.gappy for story in stories) else "")

@@ -30,6 +30,7 @@ from truth_bench.packets import (
 from truth_bench.sets import Side, Transmission, Wire
 
 _EVER: Final = 1 << 62
+_ATOMICS: Final = (CMP_SWAP, FETCH_ADD)
 _REQUESTS: Final = frozenset(range(0x15)) - frozenset(RESPONSES)
 
 
@@ -201,6 +202,11 @@ class Judge:
             return Fate(What.REQUEST, BEFORE, side.src) if lost else OPEN
         copy, repeat_frame = earlier[-1], self._repeat_came(side, start)
         answers = self._answers(side, psn, earlier[0], start, repeat_frame)
+        if answers is not None and copy.packet.opcode in _ATOMICS and answers.what is What.ANSWERED:
+            # A requester that misses the response of an atomic throws those behind it away, and asks again.
+            answers = self._answers(side, psn, copy, start, repeat_frame)
+        if copy.packet.opcode in _ATOMICS and not copy.arrived:
+            answers = None  # had it arrived, it would have been answered
         if answers is not None:
             return answers
         if copy.spoilt:
@@ -254,7 +260,7 @@ class Judge:
             and asked <= t.sent.frame < repeat_frame
             and t.time_ns >= copy.time_ns
             and not t.doubled
-            and self._answers_psn(t, psn)
+            and self._answers_psn(t, psn, copy.packet.opcode)
         ]
         if not answers:
             return None
@@ -280,9 +286,11 @@ class Judge:
         return min((p.frame for p, t in side.arrivals if t.passed >= start.passed), default=_EVER)
 
     @staticmethod
-    def _answers_psn(response: Transmission, psn: int) -> bool:
+    def _answers_psn(response: Transmission, psn: int, opcode: int) -> bool:
         """Whether a response says that a PSN arrived (of READs and atomics it must be the very one)."""
         packet = response.packet
+        if opcode in _ATOMICS:
+            return packet.opcode == ATOMIC_ACK and packet.psn == psn
         if packet.is_read_response or packet.opcode == ATOMIC_ACK:
             return packet.psn == psn
         if packet.is_sequence_nak:
@@ -417,7 +425,7 @@ def _answer_opcodes(opcode: int) -> Collection[int]:
     """How a request is answered."""
     if opcode == READ_REQUEST:
         return READ_RESPONSES
-    return (ATOMIC_ACK,) if opcode in (CMP_SWAP, FETCH_ADD) else (ACK,)
+    return (ATOMIC_ACK,) if opcode in _ATOMICS else (ACK,)
 
 
 def seen_from(fate: Fate, points: Sequence[str], hosts: tuple[str, str]) -> str | None:

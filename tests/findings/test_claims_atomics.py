@@ -1,0 +1,152 @@
+"""Atomics of which requests and responses are lost, again and again: nothing was overtaken, nothing late.
+
+Real rxe devices and ``tc`` showed each of these: the shortest turnaround before the first loss was far from
+the shortest possible, and requesters threw away answers that they had.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from capture_bytes import Frame, pcap
+from talk import MS, US, Talk, named, only, settled
+
+import rocekit
+
+
+def slow_at_first(turnaround_ns: int) -> Talk:
+    """The first answer takes so long."""
+    talk = Talk()
+    talk.send(99)
+    talk.wait(turnaround_ns)
+    talk.ack(99)
+    return talk
+
+
+def refused_twice(talk: Talk, second_after_ns: int) -> Talk:
+    """102 is lost behind the capture, then 105 in the pass that begins with it, whose NAK comes so soon."""
+    for psn in range(100, 108):
+        talk.atomic(psn)
+    talk.wait(3 * MS)
+    for psn in (100, 101):
+        talk.atomic_answer(psn)
+    talk.nak(102)
+    for psn in range(102, 108):
+        talk.atomic(psn)
+    talk.wait(second_after_ns)
+    for psn in (102, 103, 104):
+        talk.atomic_answer(psn)
+    talk.nak(105)
+    for psn in range(105, 108):
+        talk.atomic(psn)
+    talk.wait(1 * MS)
+    for psn in range(105, 108):
+        talk.atomic_answer(psn)
+    return talk
+
+
+@pytest.mark.parametrize("after_us", [1200, 1500, 1900])
+def test_answers_a_little_sooner_than_the_first_are_to_what_was_just_sent(after_us: int) -> None:
+    """rxe in a machine that had slept: 2.1 ms for the first answer, 1.8 ms for those behind it."""
+    t = refused_twice(slow_at_first(2 * MS), after_us * US)
+    found = only(t.findings(), "loss")
+    assert found.evidence["psns"] == [102, 105]
+    assert found.evidence["lost_behind_capture_point"] == 2
+    assert found.evidence["or_overtaken"] == 1
+    assert "an earlier copy that came late may have drawn it" in found.advice
+
+
+def test_naks_in_new_packets_shorten_the_turnaround() -> None:
+    """Each NAK that a packet sent once drew says how soon the responder answers."""
+    t = slow_at_first(2 * MS)
+    for psn, after_ns in ((100, 2 * MS), (102, 40 * US)):  # the one behind each draws a NAK so soon
+        t.atomic(psn)
+        t.atomic(psn + 1)
+        t.wait(after_ns)
+        t.nak(psn)
+        t.atomic(psn)
+        t.atomic(psn + 1)
+        t.wait(60 * US)
+        t.atomic_answer(psn)
+        t.atomic_answer(psn + 1)
+    for psn in range(104, 110):
+        t.atomic(psn)
+    t.wait(60 * US)
+    t.nak(104)
+    for psn in range(104, 110):
+        t.atomic(psn)
+    t.wait(60 * US)
+    t.atomic_answer(104)
+    t.nak(105)  # of 2 ms this would be too soon for what was just sent
+    for psn in range(105, 110):
+        t.atomic(psn)
+    t.wait(60 * US)
+    for psn in range(105, 110):
+        t.atomic_answer(psn)
+    found = only(t.findings(), "loss")
+    assert found.evidence["psns"] == [100, 102, 104, 105]
+    assert found.evidence["or_overtaken"] == 0
+
+
+def test_a_nak_much_too_soon_was_drawn_by_a_late_packet() -> None:
+    t = settled(Talk(), 99)
+    assert named(refused_twice(slow_at_first(2 * MS), 100 * US).findings()) == ["reordering"]
+    assert named(refused_twice(t, 100 * US).findings()) == ["loss"]
+
+
+def at_both_ends(folder: Path, talk: Talk, lost: set[int]) -> list[Path]:
+    """Captures at a and at b, of which each lacks the frames that are lost on their way to it."""
+    there = [Frame(f.data, f.time_ns + (US // 2 if f.data[29] == 1 else -US // 2)) for f in talk.frames]
+    files = [folder / "a.pcap", folder / "b.pcap"]
+    lost_at_a = {n for n in lost if talk.frames[n - 1].data[29] == 2}
+    files[0].write_bytes(pcap([f for n, f in enumerate(talk.frames, 1) if n not in lost_at_a], unit="ns"))
+    files[1].write_bytes(pcap([f for n, f in enumerate(there, 1) if n not in lost - lost_at_a], unit="ns"))
+    return files
+
+
+def test_a_request_whose_answer_the_requester_threw_away_is_missed_without_silence(tmp_path: Path) -> None:
+    """First the answer to 100 is lost, then the request 101: answers behind each make a ask again."""
+    t, lost = settled(Talk(), 99), set()
+    for psn in (100, 101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    lost.add(t.atomic_answer(100))
+    for psn in (101, 102):
+        t.atomic_answer(psn)
+    requests = [t.atomic(psn) for psn in (100, 101, 102)]
+    lost.add(requests[1])
+    t.wait(50 * US)
+    t.atomic_answer(100)
+    t.atomic_answer(102)
+    for psn in (101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    for psn in (101, 102):
+        t.atomic_answer(psn)
+    findings = rocekit.analyze(*at_both_ends(tmp_path, t, lost)).findings
+    assert named(findings) == ["implied-nak", "loss"]
+    loss, implied = (next(f for f in findings if f.rule == rule) for rule in ("loss", "implied-nak"))
+    assert loss.evidence["psns"] == [101]
+    assert implied.evidence["psns"] == [100]
+    assert [p["lost"] for f in (loss, implied) for p in f.evidence["places"]] == ["between"] * 2
+
+
+def test_a_later_request_that_was_lost_too_is_not_the_cause(tmp_path: Path) -> None:
+    """Of the answers to 100 to 102 the first is lost, and so is the request 102 of the same burst."""
+    t, lost = settled(Talk(), 99), set()
+    requests = [t.atomic(psn) for psn in range(100, 105)]
+    lost.add(requests[4])
+    t.wait(50 * US)
+    lost.add(t.atomic_answer(100))
+    for psn in (101, 102, 103):
+        t.atomic_answer(psn)
+    for psn in range(100, 105):
+        t.atomic(psn)
+    t.wait(50 * US)
+    for psn in range(100, 105):
+        t.atomic_answer(psn)
+    findings = rocekit.analyze(*at_both_ends(tmp_path, t, lost)).findings
+    implied = next(f for f in findings if f.rule == "implied-nak")
+    assert implied.evidence["psns"] == [100]
+    assert "tail-loss" not in named(findings)

@@ -18,7 +18,7 @@ from rocekit.explanation.host_statistics import CM_NAMES, peers
 from rocekit.findings.evidence import status_of
 from rocekit.findings.rules.congestion import rates_around
 from rocekit.findings.rules.go_back_cost import Efficiency
-from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS
+from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, USED_AGAIN
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.flows.spread import Spread
 from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
@@ -321,7 +321,7 @@ def _time_story(story: Story, times: dict[str, list[int]]) -> None:
         times["nak_reaction"].append(repeats[0].time_ns - story.naks[0].time_ns)
     if story.rule in (LOSS, IMPLIED_NAK):
         times["retransmission_latency"].append(max(0, repeats[0].time_ns - story.time_ns))
-    if story.rule != NEEDLESS:
+    if story.rule not in (NEEDLESS, USED_AGAIN):
         # Less than nothing is what a clock that was set back makes of a wait.
         times["ack_timeout"] += [g.waited_ns for g in repeats if g.cause == "timeout" and g.waited_ns >= 0]
 

@@ -16,6 +16,7 @@ from rocekit.explanation.topology import topology
 from rocekit.explanation.transfer import explain, operation_name
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.alike import AlikeFindings, gathered
+from rocekit.findings.stories import USED_AGAIN
 from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.measured_waits import measured_waits, wait_words
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.contents import Contents
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
+    from rocekit.findings.evidence import Evidence
     from rocekit.report.happenings import Happening
     from rocekit.report.lanes import Lanes
     from rocekit.track.connections import Connection
@@ -73,7 +75,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
             "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
-            "stalled_ns": 0 if analysis.evidence is None else stalled_ns(analysis.evidence.stories),
+            "stalled_ns": 0 if analysis.evidence is None else _stalled_ns(analysis.evidence),
             "places": [*_relations(analysis), *(line.strip() for line in known)],
             "unknown": [*unknown, *([] if analysis.journal is None else analysis.journal.lacking)],
             "paths": _paths(analysis),
@@ -120,6 +122,11 @@ def _paths(analysis: Results) -> list[Meta]:
         }
         for p in (() if found is None else found.every)
     ]
+
+
+def _stalled_ns(evidence: Evidence) -> int:
+    """How long at least one connection made no progress; a QP that is used again was not stopped before."""
+    return stalled_ns([story for story in evidence.stories if story.rule != USED_AGAIN])
 
 
 def _different(values: NDArray[np.uint8]) -> list[int]:

@@ -47,7 +47,7 @@ class CmRecord:
         connection: the connection that it belongs to, None until that is known.
         exchange: the exchange it belongs to, None where its REQ was not seen.
         repeated: its sender sent the same message before: its reply was late or lost.
-        duplicated: the network made this copy of an earlier one.
+        duplicated: its sender sent it once, and it came before.
         around: what is around its packet.
     """
 
@@ -255,11 +255,19 @@ def _has_other(exchange: Exchange, record: CmRecord) -> bool:
 
 
 def _is_copy(record: CmRecord, before: CmRecord) -> bool:
-    """Whether the network made this copy of the same message; its sender waits for its timeout."""
-    if record.ip_id != before.ip_id:
+    """Whether a message that came before was sent once; its sender waits for its timeout to send it again.
+
+    An identification that the sender's other messages have, too, tells nothing.
+    """
+    ip_id = record.ip_id
+    if ip_id != before.ip_id:
         return False
+    if before.exchange is not None:
+        for other in before.exchange.records:
+            if other.ip_id == ip_id and other.src == record.src and other.message != record.message:
+                ip_id = 0
     timeout_ns = 0 if before.exchange is None else before.exchange.response_timeout_ns(record.message)
-    share = _SOON if record.ip_id else _AT_ONCE
+    share = _SOON if ip_id else _AT_ONCE
     return record.time_ns - before.time_ns < max(share * timeout_ns, _SOON_NS)
 
 

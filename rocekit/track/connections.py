@@ -132,8 +132,8 @@ class Connection:
         missed: acknowledged PSNs that are not in the capture.
         missed_copies: packets that were acknowledged before they were sent again, and are not in the capture.
         unfilled: skipped PSNs that nothing acknowledged: lost on the wire, or missed by the capture.
-        duplicate_acks: ACKs with the PSN and MSN of the ACK before, sent again by the responder or copied by
-        the network; copied_acks: frames of those that the network copied, by their IPv4 identifications.
+        duplicate_acks: ACKs with the PSN and MSN of the ACK before, sent again by the responder or once;
+        copied_acks: frames of those that were sent once, by their IPv4 identifications.
         overtaken: by side, requests that came after one that was sent later, by their IPv4 identifications.
         recoveries: by side, how its requests come again when packets are lost: ``go-back-n``, ``selective``,
         or None while no repeat decides it.
@@ -356,7 +356,7 @@ class Totals(NamedTuple):
     """Sums over all connections.
 
     Attributes:
-        copies: duplicates, and ACKs that the network copied.
+        copies: duplicates, and ACKs that came twice and were sent once.
         gaps: connections with acknowledged PSNs that are not in the capture, UC aside; unfilled: with skipped
         PSNs that nothing acknowledged, or gaps.
         strays: connections with events of no transfer.

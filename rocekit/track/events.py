@@ -41,7 +41,7 @@ class Event:
 
     IPv4 identifications tell transmissions apart: ``resent`` counts packets whose identification is another
     one than that of the packet last sent with their PSN, so that their sender sent them again; ``copied``
-    those that have the same one, and alone have it, so that the network made them. Of the others neither is
+    those that have the same one, and alone have it, so that they were sent once. Of the others neither is
     known. ``ip_id`` is the first packet's identification, 0 where it tells nothing (none, or one that other
     PSNs have too). In a ``duplicate``, ``sent_psn`` is the highest PSN sent before it.
 

@@ -1,5 +1,5 @@
 # cython: boundscheck=False
-"""Requests that come again: a go-back with a cause, a copy that the network made, or packets out of order.
+"""Requests that come again: a go-back with a cause, a packet that was sent once, or one out of order.
 
 Most sides never have any, nor a hole or a NAK, so all that judges them is made at the first (``Troubles``).
 """
@@ -122,7 +122,7 @@ class Repeats:
         return recent.sent_id(p) not in (0, ip_id)
 
     def copied(self, r: Rows, i: int, p: int) -> None:
-        """The network duplicated the packet at row ``i``, or a go-back that nothing else shows starts."""
+        """The packet at row ``i`` came twice, sent once, or a go-back that nothing else shows starts."""
         event = self.note("duplicate", r, i, p)
         proven = not self.progress.reliable or event.copied > 0
         self.copy, self.copy_high = (None if proven else event), self.progress.high
@@ -161,7 +161,7 @@ class Repeats:
         return not self.causes.obeys_now(p, time_ns)
 
     def _follows_copy(self, p: int) -> bool:
-        """Whether the packet before ``p`` just came again too: the network duplicates single packets."""
+        """Whether the packet before ``p`` just came again too: copies are of single packets."""
         copy = self.copy
         return copy is not None and self.copy_high == self.progress.high and self._after(copy.psn) == p
 

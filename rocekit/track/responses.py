@@ -27,7 +27,8 @@ class Responses:
     Attributes:
         again: the responses under way that were sent again, until one comes that was not.
         answered: the opening event of the last go-back that got a response.
-        last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK.
+        last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK. The identification
+        is negative if the ACK before, which says something else, has the same: then it tells nothing.
     """
 
     def set_up(
@@ -129,6 +130,10 @@ class Responses:
             copied = ip_id != 0 and ip_id == self.last_id
             if copied:
                 self.connection.note_copied_ack(frame)
+            elif ip_id == -self.last_id:
+                ip_id = -ip_id
+        elif ip_id == self.last_id or ip_id == -self.last_id:
+            ip_id = -ip_id
         self.last_psn, self.last_msn, self.last_id = p, msn, ip_id
         if self.answered is not None and p == self.answered.answer_psn and not copied:
             self.answered.same_answers += 1
@@ -271,7 +276,7 @@ class Responses:
             self._response_again(transfer, r, i, p)
 
     def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
-        """Whether the network made this copy of a response."""
+        """Whether this is a response that came before and was sent once."""
         ip_id = r.ip_id[i]
         return ip_id != 0 and self.recent.is_the_response(p, ip_id)
 

@@ -124,3 +124,49 @@ def test_datagrams_with_the_same_psn_and_other_identifications_are_two() -> None
     first = t.packet("UD_SEND_ONLY", 5, bytes(64), src_qpn=0x11, qkey=1)
     t.again(first)
     assert len(duplicates(t)) == 1
+
+
+class TestOneIdentificationForAllPackets:
+    """Senders that give all their packets one identification: it tells of no packet that it was sent once."""
+
+    def test_acks(self) -> None:
+        t = Talk()
+        t.common = {"identification": 7}
+        for psn in range(3):
+            t.send(psn)
+            t.ack(psn)
+        t.ack(2)
+        assert not [f for f in t.findings() if f.rule == "duplicate"]
+
+    def test_acks_behind_copies_of_one(self) -> None:
+        t = Talk()
+        t.common = {"identification": 7}
+        for psn in range(3):
+            t.send(psn)
+            t.ack(psn)
+        for _ in range(3):
+            t.ack(2)
+        assert not [f for f in t.findings() if f.rule == "duplicate"]
+
+    def test_an_ack_among_others_was_sent_once(self) -> None:
+        t = Talk()
+        for psn in range(3):
+            t.send(psn)
+            ack = t.ack(psn)
+        t.again(ack)
+        (found,) = (f for f in t.findings() if f.rule == "duplicate")
+        assert found.evidence["same_identification"] == 1
+
+    def test_cm_messages(self) -> None:
+        """A DREQ comes again after a quarter of its timeout, and its sender gives all messages one number."""
+        t = Talk()
+        t.request(ip_id=7)
+        t.reply()
+        t.cm("RTU", local_comm_id=1, remote_comm_id=2, ip_id=7)
+        t.send(0)
+        t.ack(0)
+        for _ in range(2):
+            t.cm("DREQ", local_comm_id=1, remote_comm_id=2, remote_qpn=0x12, ip_id=7)
+            t.wait(1_000 * MS)
+        records = t.evidence().cm_records
+        assert [r.repeated for r in records if r.message == "DREQ"] == [False, True]

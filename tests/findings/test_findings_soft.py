@@ -18,7 +18,7 @@ from counted import analysed, plain
 from soft_ends import A, Ends, altered, shots
 from soft_world import PORT, World
 from story import Shot
-from talk import Talk
+from talk import MS, Talk
 from test_findings_network import pause
 from witness_frames import arp, icmp
 
@@ -579,6 +579,27 @@ def _(folder: Path) -> Analysis:
 @nearly("low-entropy")
 def _(folder: Path) -> Analysis:
     return many_pairs(folder, one_port=False)
+
+
+def _twice(folder: Path, gap_acks: int) -> Analysis:
+    """A requester that sends the same messages again long after the last of some ACKs."""
+    t = Talk()
+    for _ in range(2):
+        for psn in range(gap_acks):
+            t.send(psn)
+            t.ack(psn)
+        t.wait(10_000 * MS)
+    return analysed(folder, t)
+
+
+@provokes("qpn-used-again")
+def _(folder: Path) -> Analysis:
+    return _twice(folder, 4)
+
+
+@nearly("qpn-used-again")
+def _(folder: Path) -> Analysis:
+    return _twice(folder, 2)
 
 
 @provokes("multipath")

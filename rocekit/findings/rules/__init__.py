@@ -117,6 +117,7 @@ TABLE: Final = (
     RuleRow("silence", _stories, ("retry-exceeded",)),
     RuleRow("retries", _repeats, ("retries-nearly-exhausted",)),
     RuleRow("go_back_cost", _repeats, ("go-back-n-cost",)),
+    RuleRow("qpn_used_again", _stories, ("qpn-used-again",)),
     RuleRow("capture_limits", _always, ("capture-gap", "capture-truncated", "malformed")),
     RuleRow("vendor_opcode", _vendor, ("vendor-opcode",)),
     RuleRow("counter_mismatch", lambda evidence: evidence.counters, ("counter-mismatch",)),

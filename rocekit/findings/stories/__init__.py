@@ -18,6 +18,8 @@ TAIL_LOSS: Final = "tail-loss"
 ACK_LOSS: Final = "ack-loss"
 #: The response that may have been the NAK or RNR NAK is cut: there is no finding.
 UNDECIDED: Final = "undecided"
+#: A QP with the same number, or everything sent again: the packets do not tell.
+USED_AGAIN: Final = "qpn-used-again"
 IMPLIED_NAK: Final = "implied-nak"
 REORDERING: Final = "reordering"
 RNR: Final = "rnr"

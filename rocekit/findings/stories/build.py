@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import ACK_LOSS, LOSS, PEER_SILENT, RETRY_EXCEEDED, TAIL_LOSS
+from rocekit.findings.stories import ACK_LOSS, LOSS, PEER_SILENT, RETRY_EXCEEDED, TAIL_LOSS, USED_AGAIN
 from rocekit.findings.stories.builder import StoryBuilder, marks_of
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
@@ -19,6 +19,7 @@ from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_re
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
+from rocekit.findings.stories.used_again import leave_open_used_again
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -43,6 +44,8 @@ def build_stories(evidence: Evidence) -> list[Story]:
         from rocekit.findings.stories.captures import decide_by_captures
 
         stories = decide_by_captures(evidence, stories)
+    else:
+        leave_open_used_again(evidence, stories)
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)
     for story in stories:
@@ -53,7 +56,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_beside_lateness(stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)
-    share_stalls(stories)
+    share_stalls([story for story in stories if story.rule != USED_AGAIN])
     return stories
 
 

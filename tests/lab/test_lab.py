@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amount import needs_more
 from lab_boot import Boot, Booted, Part
 from lab_parts import RETURNCODE
 from places import INSIDE
@@ -66,7 +67,13 @@ class TestBooted:
 
     @pytest.mark.parametrize("name", ["pingpong", "rping", "rping6", "perftest"])
     def test_every_packet_crosses_the_wire_and_is_captured(self, facts: dict[str, Any], name: str) -> None:
-        """rxe's own counters say how many packets each device sent; tcpdump saw that many."""
+        """rxe's own counters say how many packets each device sent; tcpdump saw that many.
+
+        test_the_capture_is_whole of test_lab_programs.py says it by default of all programs that run without
+        faults; here at least one of the connection manager's and one of perftest's has to say it.
+        """
+        if name in ("pingpong", "rping6"):
+            needs_more()
         job = facts["jobs"][name]
         assert job["server_result"] == job["client_result"] == {"returncode": 0, "killed": False}
         assert job["dropped_by_kernel"] == 0

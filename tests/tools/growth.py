@@ -132,7 +132,7 @@ def assert_linear(room: str, make: Callable[[int], tuple[Path, Path | None]]) ->
     assert many < 6 * few, (few, many)
 
 
-def assert_command_linear(room: str, arguments: Callable[[int], list[str]]) -> None:
+def assert_command_linear(room: str, arguments: Callable[[int], list[str]], records: int = FEW) -> None:
     """The same of a command: the lines of a room or module that it runs for an input of so many records."""
-    few, many = _counted(COMMANDS, [arguments(n) for n in (8, FEW, MANY)], room)
+    few, many = _counted(COMMANDS, [arguments(n) for n in (8, records, records * MANY // FEW)], room)
     assert 2 * few < many < 6 * few, (few, many)

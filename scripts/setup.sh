@@ -15,7 +15,7 @@ RECORD_PACKAGES=(libc6-dev libibverbs-dev librdmacm-dev)
 PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest qperf ucx-utils libfabric-bin tshark zstd fish zsh groff-base chromium graphviz)
 # Compiling the loops over packets.
 COMPILER_PACKAGES=(gcc libc6-dev python3-dev)
-# What making the virtual environment and compiling wait for; the other packages come while these work.
+# What making the virtual environment, where Python cannot, and compiling wait for: these come first.
 FIRST_PACKAGES=(python3-venv "${COMPILER_PACKAGES[@]}" "${RECORD_PACKAGES[@]}")
 
 say() { printf '== %s\n' "$*"; }
@@ -112,15 +112,24 @@ install_packages() {
     fi
 }
 
-# Install the Debian packages $@ in the background, until end_installing waits for it and takes what it left out.
+# Install FIRST_PACKAGES, then the Debian packages $@, in the background, until end_installing waits for it and
+# takes what it left out. await_first waits for the first.
 install_packages_meanwhile() {
     INSTALLING_LEFT=$(mktemp "${TMPDIR:-/tmp}/rocekit-left.XXXXXX")
     {
         LEFT_OUT=()
+        install_packages "${FIRST_PACKAGES[@]}"
+        : >"$INSTALLING_LEFT.first"
         install_packages "$@"
         [ ${#LEFT_OUT[@]} -eq 0 ] || printf '%s\n' "${LEFT_OUT[@]}" >"$INSTALLING_LEFT"
     } &
     INSTALLING=$!
+}
+
+# Wait until FIRST_PACKAGES are there or cannot be had, where they are being installed.
+await_first() {
+    [ -n "${INSTALLING:-}" ] || return 0
+    until [ -e "$INSTALLING_LEFT.first" ] || ! kill -0 "$INSTALLING" 2>/dev/null; do sleep 0.2; done
 }
 
 end_installing() {
@@ -128,7 +137,8 @@ end_installing() {
     wait "$INSTALLING"
     mapfile -t left <"$INSTALLING_LEFT"
     LEFT_OUT+=("${left[@]}")
-    rm -f "$INSTALLING_LEFT"
+    rm -f "$INSTALLING_LEFT" "$INSTALLING_LEFT.first"
+    INSTALLING=
 }
 
 # Put promtool, which judges the metrics, into $VENV/bin, or say what is missing. Only the program is taken out
@@ -173,14 +183,33 @@ find_python() {
     return 1
 }
 
-# Install the project with the extras $1. The compiler works beside pip, which mostly waits for the network.
+# Make the C of the loops, which needs no Debian package, and compile it when the compiler is there.
+compile_loops() {
+    "$VENV/bin/python" setup.py -q --version && await_first && "$VENV/bin/python" setup.py -q build_ext --inplace
+}
+
+# Compile to bytecode what the emulated machines import, which cannot write it. Most of what pip installs is never
+# imported, and of the rest each module is compiled when it is.
+compile_imported() {
+    local site name wanted=()
+    site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    for name in _distutils_hack __editable__*.py click hypothesis isal numpy sortedcontainers yaml zstandard; do
+        # shellcheck disable=SC2206  # the star is for the file by which Python finds the project
+        wanted+=("$site"/$name)
+    done
+    "$VENV/bin/python" -m compileall -q -x '/tests?/' "${wanted[@]}" >/dev/null 2>&1
+    return 0
+}
+
+# Install the project with the extras $1. The compiler works beside pip, which has setuptools and Cython by then.
 install_compiled() {
-    local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q) building status
+    local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile -q) building status
     "${pip[@]}" "setuptools>=77" "Cython>=3.1" </dev/null || return 1
-    "$VENV/bin/python" setup.py -q build_ext --inplace </dev/null >"$VENV/compiled.log" 2>&1 &
+    compile_loops </dev/null >"$VENV/compiled.log" 2>&1 &
     building=$!
-    ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" -e ".[$extras]" </dev/null
+    ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" --no-build-isolation -e ".[$extras]" </dev/null
     status=$?
+    compile_imported
     # Without a compiler the same modules run as plain Python: that is no failure, for setup.py neither.
     wait "$building"
     "$VENV/bin/python" -c 'import sys; from rocekit import _compiled as c; sys.exit(c.state(c.PACKAGE) != c.COMPILED)' ||
@@ -192,6 +221,8 @@ install_compiled() {
 install_project() {
     local extras=$1 python stamp state types
     if ! "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+        # The distribution's Python may lack venv until then; another one is not taken for that.
+        usable_python "${PYTHON:-/usr/bin/python3}" || await_first
         if ! python=$(find_python); then
             echo "No Python 3.11 or newer with venv. On Debian 12 or newer:" >&2
             echo "    sudo apt-get install python3-venv" >&2
@@ -234,7 +265,6 @@ set_up() {
             leave_out "the lab: this kernel has no rxe that we may load, and its VM is for x86_64"
         fi
     fi
-    install_packages "${FIRST_PACKAGES[@]}"
     # A job in the background does not hear Ctrl-C.
     trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
     # shellcheck disable=SC2068  # an empty name, left by the line above, is dropped here

@@ -122,3 +122,29 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
     assert packaged() == str(tmp_path / "built/rocekit/record" / library)
     (tmp_path / "built/rocekit/record/interposer/ring.c").write_text("/* not what it was */")
     assert packaged() == "None"
+
+
+def test_compiling_waits_for_the_first_packages_and_not_for_the_others(tmp_path: Path) -> None:
+    """scripts/setup.sh installs packages in the background; apt-get itself would change this machine."""
+    script = f"""
+        . scripts/setup.sh
+        install_packages() {{
+            [ "$1" != last ] || until [ -e {tmp_path}/waited ]; do sleep 0.05; done
+            echo "$1" >>{tmp_path}/installed
+            [ "$1" != last ] || leave_out "what needs last"
+        }}
+        await_first  # nothing is being installed
+        install_packages_meanwhile last
+        await_first
+        cat {tmp_path}/installed
+        touch {tmp_path}/waited
+        end_installing
+        await_first
+        cat {tmp_path}/installed
+        tell_left_out
+    """
+    done = subprocess.run(
+        ["bash", "-uc", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    first = "python3-venv\n"
+    assert (done.stdout, done.stderr) == (f"{first}{first}last\nleft out:\n  - what needs last\n", "")

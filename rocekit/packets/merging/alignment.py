@@ -185,7 +185,8 @@ def _link(a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers) -> _Link |
         ahead, in_a, in_b = ahead[kept], in_a[kept], in_b[kept]
     if not _share(a, b, in_a, in_b):
         return None
-    return _clock(ahead, _Ways(a, in_a), lambda: b.time_ns[in_b[:]], common)
+    found = _clock(ahead, _Ways(a, in_a), lambda: b.time_ns[in_b[:]], common)
+    return found or _Link(_one_way(a, b, in_a, ahead), None, common)
 
 
 class _Ways:
@@ -231,15 +232,17 @@ class _Ways:
         return found
 
 
-def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _Link:
+def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _Link | None:
     """The clock by time differences, given the ways of packets; ``when``: on the second capture's clock.
+
+    None if all packets are of one direction.
 
     Of two hosts, the direction with the greater differences passes the first capture point first: none of its
     differences is less than the offset. None of the other direction's is more.
     """
     forward, back = _directions(ahead, ways)
     if not forward.any():
-        return _Link(int(np.median(ahead)), None, common)
+        return None
     for certain in (True, False):
         above = forward if certain else _usual(ahead, forward)
         below = back if certain else _usual(-ahead, back)
@@ -257,6 +260,26 @@ def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _
     # The clock was set, or ran unsteadily: it was at ``low`` once and at ``high`` at another time.
     bound = max((middle_high - middle_low + 1) // 2, abs(offset - low), abs(high - offset))
     return _Link(offset, bound, common)
+
+
+def _one_way(a: Outline, b: Outline, in_a: RowNumbers, ahead: Ints) -> int:
+    """The clock of ``b`` by packets of one direction, of which nothing bounds it.
+
+    A packet that only one capture has, because it was lost behind it, must not seem to come behind others that
+    the other capture has: the capture with more packets is in front of the other for all that both have. If
+    none has more, packets that were held up tell: their differences are spread to that side.
+    """
+    middle = int(np.median(ahead))
+    (a_first, a_last), (b_first, b_last) = a.span, b.span
+    first, last = max(a_first, b_first - middle), min(a_last, b_last - middle)
+    own = np.bincount(a.flow[in_a[:]], minlength=len(a.ends.src)) > 0
+    more = int(a.flows(first, last)[own].sum() - b.flows(first + middle, last + middle)[own].sum())
+    if not more:
+        least, most = np.quantile(ahead, (0.01, 0.99))
+        more = int(most - middle - (middle - least))
+    sign = 1 if more >= 0 else -1
+    differences = sign * ahead
+    return sign * int(differences[_usual(differences, np.ones(len(ahead), np.bool_))].min())
 
 
 def _directions(ahead: Ints, ways: _Ways) -> tuple[Mask, Mask]:

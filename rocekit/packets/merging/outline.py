@@ -132,10 +132,21 @@ class Outline:
     def sources(self, first_ns: int, last_ns: int) -> Ints:
         """How many packets each host sent in a time, that is included."""
         counts = np.zeros(int(self.ends.src.max(initial=-1)) + 1, np.int64)
-        for at, times in self.time_ns.pieces():
-            rows = np.flatnonzero((times >= first_ns) & (times <= last_ns)) + at
+        for rows in self._within(first_ns, last_ns):
             counts += np.bincount(self.src(rows), minlength=len(counts))
         return counts
+
+    def flows(self, first_ns: int, last_ns: int) -> Ints:
+        """How many packets of each flow came in a time, that is included."""
+        counts = np.zeros(len(self.ends.src), np.int64)
+        for rows in self._within(first_ns, last_ns):
+            counts += np.bincount(self.flow[rows], minlength=len(counts))
+        return counts
+
+    def _within(self, first_ns: int, last_ns: int) -> Iterator[Ints]:
+        """The rows of a time, in parts."""
+        for at, times in self.time_ns.pieces():
+            yield np.flatnonzero((times >= first_ns) & (times <= last_ns)) + at
 
 
 class Outlines:

@@ -1,0 +1,69 @@
+"""Two captures of one direction only, whose clocks nothing bounds: a lost packet is not out of order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from capture_bytes import Frame, pcap
+from talk import MS, US, Talk, named
+
+import rocekit
+
+LOST_ON_THE_WAY = range(7, 200, 9)
+
+
+def captures(folder: Path, *, ahead_ns: int, drift: float, seed: int, missed: float = 0) -> list[Path]:
+    """At a and at b: requests that are held up for 1 µs to 1 ms; of those that are lost b has none.
+
+    Args:
+        missed: the share of packets that each capture misses besides.
+    """
+    rng = random.Random(seed)
+    talk, lost = Talk(), set()
+    for psn in range(200):
+        talk.wait(rng.randrange(30) * US)
+        frame = talk.atomic(psn)
+        if psn in LOST_ON_THE_WAY:
+            lost.add(frame)
+            talk.atomic(psn + 1)
+            talk.wait(300 * US)
+            talk.atomic(psn)
+    start, arrived_ns, there = talk.frames[0].time_ns, 0, []
+    for number, frame in enumerate(talk.frames, 1):
+        arrived_ns = max(arrived_ns + 1, frame.time_ns + round(US * 1000 ** rng.random()))
+        if number not in lost:
+            own_ns = arrived_ns + ahead_ns + round((arrived_ns - start) * drift)
+            there.append(Frame(frame.data, own_ns))
+    files = [folder / "a.pcap", folder / "b.pcap"]
+    for file, frames in zip(files, (talk.frames, there), strict=True):
+        file.write_bytes(pcap([f for f in frames if rng.random() >= missed], unit="ns"))
+    return files
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("drift", [0.0, 50e-6, -50e-6])
+@pytest.mark.parametrize("ahead_ns", [0, 3 * MS, -3 * MS])
+@pytest.mark.parametrize("turned", [False, True])
+def test_nothing_is_out_of_order(
+    tmp_path: Path, seed: int, drift: float, ahead_ns: int, *, turned: bool
+) -> None:
+    files = captures(tmp_path, ahead_ns=ahead_ns, drift=drift, seed=seed)
+    found = rocekit.analyze(*(files[::-1] if turned else files))
+    assert "reordering" not in named(found.findings), [str(f) for f in found.findings]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_not_even_where_both_captures_miss_packets(tmp_path: Path, seed: int) -> None:
+    """What only the second capture has stands behind what only the first one has, as late as it came."""
+    found = rocekit.analyze(*captures(tmp_path, ahead_ns=3 * MS, drift=0.0, seed=seed, missed=0.02))
+    assert "reordering" not in named(found.findings), [str(f) for f in found.findings]
+
+
+def test_each_packet_passes_the_first_capture_first(tmp_path: Path) -> None:
+    """The least difference is the clocks' own: all others are packets that were held up."""
+    files = captures(tmp_path, ahead_ns=3 * MS, drift=0.0, seed=1)
+    clock = rocekit.analyze(*files).to_dict()["capture"]["clocks"][-1]
+    assert 3 * MS < clock["offset_ns"] < 3 * MS + 3 * US
+    assert clock["bound_ns"] is None

@@ -265,8 +265,8 @@ def _clock(ahead: Ints, ways: _Ways, when: Callable[[], Ints], common: int) -> _
 def _one_way(a: Outline, b: Outline, in_a: RowNumbers, ahead: Ints) -> int:
     """The clock of ``b`` by packets of one direction, of which nothing bounds it.
 
-    A packet that only one capture has, because it was lost behind it, must not seem to come behind others that
-    the other capture has: the capture with more packets is in front of the other for all that both have. If
+    A packet that only one capture has, because it was lost behind it, must not seem to come behind later ones
+    that the other has: so the capture with more packets is in front of the other for all that both have. If
     none has more, packets that were held up tell: their differences are spread to that side.
     """
     middle = int(np.median(ahead))

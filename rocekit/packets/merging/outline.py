@@ -15,7 +15,7 @@ from rocekit.packets.merging.group_numbers import GroupNumbers
 from rocekit.packets.slim import SlimColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rocekit.packets import Packets
 

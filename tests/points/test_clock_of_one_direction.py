@@ -24,9 +24,9 @@ def captures(folder: Path, *, ahead_ns: int, drift: float, seed: int, missed: fl
     talk, lost = Talk(), set()
     for psn in range(200):
         talk.wait(rng.randrange(30) * US)
-        frame = talk.atomic(psn)
+        first = talk.atomic(psn)
         if psn in LOST_ON_THE_WAY:
-            lost.add(frame)
+            lost.add(first)
             talk.atomic(psn + 1)
             talk.wait(300 * US)
             talk.atomic(psn)

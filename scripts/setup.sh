@@ -188,12 +188,14 @@ compile_loops() {
     "$VENV/bin/python" setup.py -q --version && await_first && "$VENV/bin/python" setup.py -q build_ext --inplace
 }
 
-# Compile to bytecode what the emulated machines import, which cannot write it. Most of what pip installs is never
-# imported, and of the rest each module is compiled when it is.
+# Compile to bytecode what is imported where it cannot be written: in the emulated machines, and by commands that
+# have given up their rights. Most of what pip installs is never imported, and of the rest each module is compiled
+# when it is.
 compile_imported() {
     local site name wanted=()
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    for name in _distutils_hack __editable__*.py click hypothesis isal numpy sortedcontainers yaml zstandard; do
+    for name in _distutils_hack __editable__*.py click hypothesis isal numpy sortedcontainers yaml zstandard \
+        PIL google matplotlib perfetto polars rich textual; do
         # shellcheck disable=SC2206  # the star is for the file by which Python finds the project
         wanted+=("$site"/$name)
     done

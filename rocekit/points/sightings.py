@@ -183,6 +183,15 @@ class Sightings:
         """The aligned time of a packet in each capture that has it."""
         return {file: int(self.seen_ns[file][row]) for file, of in enumerate(self.frames) if int(of[row])}
 
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """The aligned times of each capture's first and last packet; (0, −1) of one without any."""
+        found = []
+        for seen_ns, frames in zip(self.seen_ns, self.frames, strict=True):
+            times = np.asarray(seen_ns)[np.asarray(frames) != 0]
+            found.append((int(times.min()), int(times.max())) if len(times) else (0, -1))
+        return found
+
     def ends_of(self, row: int) -> tuple[str, str]:
         """The source and destination of a packet."""
         return self._names[self._src[row]], self._names[self._dst[row]]

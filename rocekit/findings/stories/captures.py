@@ -61,6 +61,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             _decide_silence(view, story)
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
+        if story.places:
+            story.places = [place for place in story.places if view.is_sure(place, story)]
     return kept
 
 
@@ -77,6 +79,8 @@ class _View:
         shares = {} if evidence.paths is None else evidence.paths.missed_shares
         #: The captures that lack so many packets that one which they have not need not be lost.
         self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
+        #: Those that lack any.
+        self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
 
     @cached_property
     def points(self) -> tuple[int, ...]:
@@ -84,6 +88,24 @@ class _View:
         if self.requester is None or self.responder is None:
             return ()
         return self.sightings.points(self.requester, self.responder)
+
+    def is_sure(self, place: LossPlace, story: Story) -> bool:
+        """Whether the capture that shows a loss by what it has not ran when the packet was sent.
+
+        A packet in no capture was lost before the first one, or missed there as others were.
+        """
+        if place.where == BEYOND:
+            return True
+        if place.where == BEFORE and place.files[-1] in self.lacking:
+            return False
+        first_ns, last_ns = self.sightings.spans[place.files[-1]]
+        if place.seen:
+            times = [int(self.sightings.time_ns[self.sightings.row_of(frame)]) for frame in place.seen]
+        else:
+            times = [story.first_ns(), *(nak.time_ns for nak in story.naks)]
+            openers = [*story.naks, *(run.opener for run in story.go_backs)]
+            times += [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]
+        return first_ns <= min(times) and max(times) <= last_ns
 
     def has_estimated_order(self, story: Story) -> bool:
         """Whether the first capture point lacks every late packet of a story."""

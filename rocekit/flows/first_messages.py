@@ -116,10 +116,6 @@ class FirstMessages:
             self._take(packets, rows)
 
     def _take(self, packets: Packets, rows: Ints) -> None:
-        from rocekit.wire.applications import OF_MESSAGES
-        from rocekit.wire.applications.programs import NCCL
-        from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
-
         names = packets.addresses
         is_empty = packets.payload_length[rows] == 0
         if is_empty.any():  # nothing to parse: a flood has many
@@ -130,6 +126,12 @@ class FirstMessages:
                 zip(map(names.__getitem__, src), map(names.__getitem__, dst), qpn, strict=True)
             )
             rows = rows[~is_empty]
+            if not len(rows):
+                return
+        from rocekit.wire.applications import OF_MESSAGES
+        from rocekit.wire.applications.programs import NCCL
+        from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
+
         columns = (
             packets.src,
             packets.dst,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.packets.merging.merge import UNSEEN
 from rocekit.wire.psn import MASK
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings
@@ -42,7 +43,7 @@ def delivered(
     if not len(requests):
         return found
     numbers, sides = sightings.sides_of(rows[requests], connections)
-    for key in np.unique(numbers * 2 + sides).tolist():
+    for key in distinct(numbers * 2 + sides).tolist():
         if key < 0:
             continue
         connection, side = connections[key // 2], key % 2

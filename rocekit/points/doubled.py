@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from rocekit.packets.identity import has_icrcs, identities
 from rocekit.points.twice import LEAST
 from rocekit.wire import RNR_TIMER_US
 from rocekit.wire.byte_rows import gather
-from rocekit.wire.sorting import distinct_rows, starts
+from rocekit.wire.sorting import distinct, distinct_rows, starts
 from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural
 
@@ -55,8 +54,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 _MAC_BYTES: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Doubled:
+class Doubled(NamedTuple):
     """How a capture that has packets twice is used.
 
     Attributes:
@@ -238,8 +236,7 @@ class DoublesSurvey:
         return pairs
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(NamedTuple):
     """Two places of a direction that have the same packets: ``before`` comes first on the way.
 
     Attributes:
@@ -256,8 +253,7 @@ class _Pair:
     others: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
+class _Copies(NamedTuple):
     """Copies of a direction's packets, as indices.
 
     Attributes:
@@ -423,7 +419,7 @@ def _copies(identity: NDArray[np.uint64], times: Ints) -> _Copies | None:
     is_copy = soon & ((at - np.repeat(begins, runs)) % each != 0)
     first = order[np.maximum.accumulate(np.where(is_copy, 0, at))]
     copies, others = order[is_copy], len(identity) - int(is_copy.sum())
-    twice = len(np.unique(first[is_copy]))
+    twice = len(distinct(first[is_copy]))
     if twice < _LEAST_BACK or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
         return None
     return _Copies(copies, first[is_copy], twice, each)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets.time_order import BY_CLOCKS, TimeOrder
+from rocekit.wire.sorting import distinct
 
 Ints = NDArray[np.int64]
 
@@ -49,7 +50,7 @@ def clocks_of_responses(columns: Mapping[str, Ints], addresses: Sequence[str]) -
     at = np.flatnonzero(~same[:-2] & same[1:-1] & ~same[2:] & ~response[:-1] & response[1:])
     gap, way = time[at + 1] - time[at], way[at]
     shifts: dict[str, int] = {}
-    for one in np.unique(way).tolist():
+    for one in distinct(way).tolist():
         gaps = gap[way == one]
         early = -gaps[gaps < 0]
         if len(early) < max(_LEAST, _SHARE * len(gaps)):

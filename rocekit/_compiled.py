@@ -64,10 +64,13 @@ MODULES: Final = (
     "track.lobby",
     "track.pairing",
     "track.tracker",
+    "findings.transfer_loops",
     "findings.stories.story",
     "findings.stories.builder",
     "findings.stories.copies",
     "findings.stories.causes",
+    "findings.stories.doubts",
+    "findings.stories.early_answers",
     "findings.stories.late_packets",
     "findings.stories.stalls",
 )

@@ -135,10 +135,9 @@ class Evidence:
     @cached_property
     def transfers_of(self) -> Mapping[tuple[int, int], list[Transfer]]:
         """The transfers by (connection id, requester's side)."""
-        found: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
-        for transfer in self.transfers:
-            found[transfer.connection.id, transfer.side].append(transfer)
-        return found
+        from rocekit.findings.transfer_loops import by_requester
+
+        return by_requester(self.transfers)
 
     @cached_property
     def answered(self) -> frozenset[tuple[int, int]]:
@@ -149,7 +148,9 @@ class Evidence:
             for side, progress in enumerate(c.progress)
             if progress is not None and progress.acked_frame
         }
-        return frozenset(found | {(t.connection.id, t.side) for t in self.transfers if _has_response(t)})
+        from rocekit.findings.transfer_loops import responded
+
+        return frozenset(found | responded(self.transfers))
 
     @cached_property
     def tagged_priorities(self) -> Mapping[int, set[int]]:
@@ -218,20 +219,18 @@ class Evidence:
 
     @cached_property
     def _stories_of(self) -> Mapping[str, Mapping[tuple[int, int], list[Story]]]:
-        found: dict[str, dict[tuple[int, int], list[Story]]] = {}
-        for story in self.stories:
-            of_rule = found.setdefault(story.rule, {})
-            of_rule.setdefault((story.connection.id, story.side), []).append(story)
-        return found
+        if not self.stories:
+            return {}
+        from rocekit.findings.stories.story import by_rule
+
+        return by_rule(self.stories)
 
     @cached_property
     def met(self) -> EventSurvey:
         """The transfers with events that few have."""
-        survey = EventSurvey()
-        for transfer in self.transfers:
-            if transfer.events:
-                survey.take(transfer)
-        return survey
+        from rocekit.findings.transfer_loops import survey_events
+
+        return survey_events(self.transfers)
 
     @property
     def fatal_naks(self) -> list[tuple[Transfer, Event]]:
@@ -475,11 +474,6 @@ def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[s
             "it does not tell"
         )
     return found
-
-
-def _has_response(transfer: Transfer) -> bool:
-    read = transfer.is_read and transfer.response_next > transfer.first_psn
-    return read or transfer.acked_ns is not None or transfer.naks > 0 or transfer.rnr_naks > 0
 
 
 def status_of(transfer: Transfer | None) -> str | None:

@@ -10,6 +10,7 @@ from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.places import lost, places, sides
+from rocekit.findings.stories.story import told_by
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
@@ -24,14 +25,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         copies = [copy for s in stories for copy in lost_copies(s)]
         packets = sum(copy.packets for copy in copies)
         place = sides(stories, copies)
-        guessed = sum(not s.certain for s in stories)
+        told = told_by(stories)
         if packets == 1:
-            what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if guessed else ''}lost"
+            what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if told.guessed else ''}lost"
         else:
-            likely = probably(guessed, len(stories))
+            likely = probably(told.guessed, len(stories))
             # More may be: the last ones before a go-back, and behind the capture point all but the first.
             what = f"At least {plural(packets, 'packet')} lost{likely}"
-        again = max(s.transmissions for s in stories)
         placed, where = places(evidence, stories)
         found = (
             costs(stories)
@@ -39,9 +39,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             | {
                 "lost_packets": packets,
                 **place,
-                "nak_seen": sum(bool(s.naks) for s in stories),
-                "or_overtaken": sum(s.or_overtaken for s in stories),
-                "most_transmissions": again,
+                "nak_seen": told.of_nak,
+                "or_overtaken": told.or_overtaken,
+                "most_transmissions": told.most_sent,
             }
         )
         yield RULE.finding(
@@ -50,9 +50,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=_advice(place, where)
-            + (_NO_NAK if any(not (s.certain or s.gappy or s.or_overtaken) for s in stories) else "")
-            + doubt_words(stories),
+            advice=_advice(place, where) + (_NO_NAK if told.alone else "") + doubt_words(stories),
         )
     yield from _unreliable(evidence)
 

@@ -10,7 +10,7 @@ from rocekit.findings.costs import against_timeout, all_frames, costs, timer_wor
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.stories.places import lost, places
-from rocekit.findings.stories.story import affected
+from rocekit.findings.stories.story import affected, first_repeated
 from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.track.transfers import ACKED, NAK_PREFIX
 from rocekit.wire.psn import wire_psn
@@ -38,7 +38,7 @@ def _answers_missed(stories: list[Story]) -> bool:
     """
     connection, side = stories[0].connection, stories[0].side
     progress = connection.progress[side]
-    first = min(g.first_psn for s in stories for g in s.repeats)
+    first = first_repeated(stories)
     return progress is not None and progress.started and first > progress.begin
 
 

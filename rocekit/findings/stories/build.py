@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import ACK_LOSS, LOSS, PEER_SILENT, RETRY_EXCEEDED, TAIL_LOSS, USED_AGAIN
 from rocekit.findings.stories.builder import StoryBuilder, marks_of
-from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
+from rocekit.findings.stories.causes import acknowledged_psn, name_causes, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_without_naks
 from rocekit.findings.stories.early_answers import without_early_answers
@@ -34,7 +34,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     by_id = {c.id: c for c in evidence.connections}
     for (number, side), marks in marks_of(evidence).items():
         stories += StoryBuilder(by_id[number], side, marks).build()
-    still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
+    still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     stories = without_early_answers(stories)
     doubt_without_naks(stories)

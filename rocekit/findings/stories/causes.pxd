@@ -1,14 +1,20 @@
 # The types of causes.py where it is compiled; see setup.py.
 cimport cython
+from libc.stdint cimport int64_t
 
 from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
 from rocekit.track.transfers cimport Transfer
 
 
+@cython.locals(story=Story, still_open=list, connection=Connection, side=int64_t, wrong=bint)
+cpdef list name_causes(object evidence, list stories)
+
+
 @cython.locals(repeats=list, first=GoBack, again=GoBack, arrived=bint, nak=Event)
-cpdef bint name_cause(object evidence, Story story)
+cpdef bint _name_cause(object evidence, Story story)
 
 
 @cython.locals(requests=Progress, transfer=Transfer)

@@ -70,11 +70,26 @@ _SOONER: Final = 0.75
 _WINDOW: Final = 64
 
 
-def name_cause(evidence: Evidence, story: Story) -> bool:
+def name_causes(evidence: Evidence, stories: list[Story]) -> list[Story]:
+    """Name the rules of stories that have none; returns those that their own packets do not decide."""
+    still_open: list[Story] = []
+    connection: Connection | None = None
+    side, wrong = 0, False
+    for story in stories:
+        if story.rule:
+            continue
+        if story.connection is not connection or story.side != side:
+            connection, side = story.connection, story.side
+            wrong = evidence.starts_wrong(connection, side)
+        if wrong:
+            story.rule = DEAD_QP
+        elif not _name_cause(evidence, story):
+            still_open.append(story)
+    return still_open
+
+
+def _name_cause(evidence: Evidence, story: Story) -> bool:
     """Name the story's rule; False if the story's own packets do not decide."""
-    if evidence.starts_wrong(story.connection, story.side):
-        story.rule = DEAD_QP
-        return True
     if story.hole is not None:
         story.lost = story.hole.last_psn - max(story.psn, story.hole.psn) + 1
     if story.rnrs:

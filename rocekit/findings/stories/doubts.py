@@ -5,6 +5,8 @@
   overtaken.
 * A capture that lacks more than one packet in a hundred, though they were acknowledged, lacks others too: a
   PSN that it has not was not lost before it for that.
+
+A flood has thousands of stories and go-backs, so the loops over them are compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories.story import Story
+    from rocekit.findings.stories.story import GoBack, Story
+    from rocekit.track.connections import Connection
 
 _NAKS_LACKING: Final = (
     " “Probably” means: this requester also went back sooner than any timer, so the capture lacks NAKs, and "
@@ -58,17 +61,21 @@ def doubt_without_naks(stories: Sequence[Story]) -> None:
                 lacking.add((story.connection.id, story.side))
     for story in stories if lacking else ():
         if story.rule in _DOUBTED and (story.connection.id, story.side) in lacking:
-            story.certain = story.certain and any(run.opener.first_sight for run in story.repeats)
+            story.certain = story.certain and _shows_new_packets(story.runs())
             story.naks_lacking = not story.certain
 
 
 def doubt_short_waits(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Where a wait is much shorter than the timeout, the capture may lack a NAK, or the timer is shorter."""
     for story in stories:
-        if story.rule != TAIL_LOSS or not story.repeats or any(g.opener.first_sight for g in story.repeats):
+        if story.rule != TAIL_LOSS:
+            continue
+        repeats = story.runs()
+        if not repeats or _shows_new_packets(repeats):
             continue
         timeout_ns = evidence.timeout_ns(story.connection, story.side)
-        waited_ns = story.repeats[0].waited_ns
+        first = repeats[0]
+        waited_ns = first.opener.waited_ns
         if timeout_ns is None or waited_ns * _SHORT >= timeout_ns:
             continue
         if short_timer_ns(story.connection, story.side) is None:
@@ -78,14 +85,31 @@ def doubt_short_waits(evidence: Evidence, stories: Sequence[Story]) -> None:
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Where the capture lacks packets that were acknowledged, a PSN that it lacks need not be lost."""
     lacks: dict[int, bool] = {}
+    before: Connection | None = None
+    lacking = False
     for story in stories:
-        connection = story.connection
-        if connection.id not in lacks:
-            missed = max(connection.missed_copies, sum(event.count for event in connection.missed))
-            lacks[connection.id] = missed > GAPPY * connection.packets
-        story.gappy = lacks[connection.id]
-        if story.gappy and not story.naks and story.rule in (LOSS, *_DOUBTED):
+        if story.connection is not before:
+            before = story.connection
+            found = lacks.get(before.id)
+            if found is None:
+                found = lacks[before.id] = _is_gappy(before)
+            lacking = found
+        story.gappy = lacking
+        if lacking and not story.naks and (story.rule == LOSS or story.rule in _DOUBTED):
             story.certain = False
+
+
+def _is_gappy(connection: Connection) -> bool:
+    missed = max(connection.missed_copies, sum([event.count for event in connection.missed]))
+    return missed > GAPPY * connection.packets
+
+
+def _shows_new_packets(runs: list[GoBack]) -> bool:
+    """Whether a run starts with a packet that the capture had not shown before."""
+    for run in runs:  # noqa: SIM110 - compiled, and a generator would not be
+        if run.opener.first_sight:
+            return True
+    return False
 
 
 def probably(guessed: int, count: int) -> str:
@@ -97,8 +121,18 @@ def probably(guessed: int, count: int) -> str:
 
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
-    words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""
-    words += _EARLY if any(story.early for story in stories) else ""
-    words += _OVERTAKEN if any(story.or_overtaken and not is_open(story) for story in stories) else ""
-    words += _OPEN if any(story.or_overtaken and is_open(story) for story in stories) else ""
-    return words + (_GAPS if any(story.gappy for story in stories) else "")
+    naks_lacking = early = overtaken = unknown = gappy = False
+    for story in stories:
+        naks_lacking = naks_lacking or story.naks_lacking
+        early = early or story.early
+        gappy = gappy or story.gappy
+        if story.or_overtaken and not (overtaken and unknown):
+            if is_open(story):
+                unknown = True
+            else:
+                overtaken = True
+    words = _NAKS_LACKING if naks_lacking else ""
+    words += _EARLY if early else ""
+    words += _OVERTAKEN if overtaken else ""
+    words += _OPEN if unknown else ""
+    return words + (_GAPS if gappy else "")

@@ -4,6 +4,8 @@ Two directions that were captured on two clocks, or by two queues, put a request
 tracker takes that for a READ whose first request is missing, and the request for one sent again. But a
 responder answers each request, and in their order (IBA Vol. 1, 9.7.5.2): a second request would have drawn a
 second response, before later requests drew theirs.
+
+Each story is asked, so this is compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def is_answered_early(transfer: Transfer) -> bool:
         return False
     if len(transfer.events) != 1:
         return False
-    (event,) = transfer.events
+    event = transfer.events[0]
     if event.kind != "repeat" or event.count != 1 or event.psn != transfer.first_psn:
         return False
     # Where the go-back began with another packet, that one has the answer.
@@ -30,14 +32,21 @@ def is_answered_early(transfer: Transfer) -> bool:
 
 def without_early_answers(stories: list[Story]) -> list[Story]:
     """The stories, without those of nothing but READs that were answered early."""
-    return [story for story in stories if not _is_of_early_answers(story)]
+    kept = []
+    for story in stories:
+        if not _is_of_early_answers(story):
+            kept.append(story)
+    return kept
 
 
 def _is_of_early_answers(story: Story) -> bool:
     if story.naks or story.rnrs or story.late or story.hole is not None or len(story.go_backs) != 1:
         return False
-    (run,) = story.go_backs
-    if len(run.transfers) != len(run.events) or not all(map(is_answered_early, run.transfers)):
+    run = story.go_backs[0]
+    if len(run.transfers) != len(run.events):
         return False
+    for transfer in run.transfers:
+        if not is_answered_early(transfer):
+            return False
     answer = run.opener.answer_psn
-    return answer is not None and answer > max(t.last_psn for t in run.transfers)
+    return answer is not None and answer > max([t.last_psn for t in run.transfers])

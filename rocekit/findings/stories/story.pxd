@@ -100,6 +100,20 @@ cdef class Story:
 cpdef object costs_of(object stories)
 
 
+@cython.locals(found=dict, before=Story, own=list, story=Story, of_rule=dict)
+cpdef dict by_rule(object stories)
+
+
+@cython.locals(
+    guessed=int64_t, of_nak=int64_t, overtaken=int64_t, most_sent=int64_t, alone=bint, story=Story, sent=int64_t
+)
+cpdef object told_by(object stories)
+
+
+@cython.locals(story=Story, run=GoBack, lowest=int64_t)
+cpdef int64_t first_repeated(object stories)
+
+
 @cython.locals(found=dict, story=Story, transfer=Transfer)
 cpdef list affected(object stories)
 

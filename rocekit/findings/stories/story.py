@@ -307,6 +307,69 @@ def costs_of(stories: Sequence[Story]) -> Costs:
     return Costs(packets, size, times, added_ns, worst)
 
 
+def by_rule(stories: Iterable[Story]) -> dict[str, dict[tuple[int, int], list[Story]]]:
+    """Stories by rule, then by (connection id, requester's side)."""
+    found: dict[str, dict[tuple[int, int], list[Story]]] = {}
+    before: Story | None = None
+    own: list[Story] = []
+    for story in stories:
+        if (
+            before is None
+            or story.rule != before.rule
+            or story.connection is not before.connection
+            or story.side != before.side
+        ):
+            of_rule = found.setdefault(story.rule, {})
+            own = of_rule.setdefault((story.connection.id, story.side), [])
+            before = story
+        own.append(story)
+    return found
+
+
+class Told(NamedTuple):
+    """What several stories say, counted in one pass: a flood has many.
+
+    Attributes:
+        guessed: those that are not certain; of_nak: those with NAKs; or_overtaken: whose packet may have been
+        overtaken; alone: whether one is not certain for no other reason than that nothing proves it.
+        most_sent: how often a PSN was sent at most.
+    """
+
+    guessed: int
+    of_nak: int
+    or_overtaken: int
+    alone: bool
+    most_sent: int
+
+
+def told_by(stories: Iterable[Story]) -> Told:
+    """What stories say."""
+    guessed = of_nak = overtaken = most_sent = 0
+    alone = False
+    for story in stories:
+        if story.naks:
+            of_nak += 1
+        if story.or_overtaken:
+            overtaken += 1
+        if not story.certain:
+            guessed += 1
+            alone = alone or not (story.gappy or story.or_overtaken)
+        sent = story.times_sent()
+        if sent > most_sent:
+            most_sent = sent
+    return Told(guessed, of_nak, overtaken, alone, most_sent)
+
+
+def first_repeated(stories: Iterable[Story]) -> int:
+    """The lowest PSN with which one of the stories' repeats started."""
+    lowest = _NEVER_NS
+    for story in stories:
+        for run in story.go_backs:
+            if not run.is_late and run.first_psn < lowest:
+                lowest = run.first_psn
+    return lowest
+
+
 def affected(stories: Sequence[Story]) -> list[Transfer]:
     """The transfers that the stories affected, once each."""
     found: dict[Transfer, None] = {}

@@ -1,0 +1,28 @@
+# The types of doubts.py where it is compiled; see setup.py.
+cimport cython
+
+from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.track.connections cimport Connection
+
+
+@cython.locals(story=Story, run=GoBack, lacking=set)
+cpdef doubt_without_naks(object stories)
+
+
+@cython.locals(story=Story, repeats=list, first=GoBack)
+cpdef doubt_short_waits(object evidence, object stories)
+
+
+@cython.locals(story=Story, lacks=dict, before=Connection, lacking=bint)
+cpdef doubt_gaps(object evidence, object stories)
+
+
+cpdef bint _is_gappy(Connection connection)
+
+
+@cython.locals(run=GoBack)
+cpdef bint _shows_new_packets(list runs)
+
+
+@cython.locals(story=Story, naks_lacking=bint, early=bint, overtaken=bint, unknown=bint, gappy=bint, words=str)
+cpdef str doubt_words(object stories)

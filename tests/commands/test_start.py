@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from capture_bytes import Frame, pcap
 from handmade import ethernet
 
 from rocekit.craft.generate import Traffic, generate
+from rocekit.wire.build import build_frame
 
 #: What an analysis of a capture without troubles has no use for.
 HEAVY = ("numpy.ma", "random", "decimal", "email", "importlib.metadata", "polars", "scapy", "secrets")
@@ -46,3 +48,23 @@ def test_nor_does_one_with_frames_of_other_protocols(tmp_path: Path) -> None:
     found = loaded("analyze", path)
     assert "rocekit.analysis" in found
     assert found & set(HEAVY) == set()
+
+
+def test_nor_do_repeats_and_naks(tmp_path: Path) -> None:
+    """What is loaded once counts for each packet of a flood of them."""
+    way = {"src": "10.0.0.1", "dst": "10.0.0.2", "dest_qpn": 0x12, "payload": b""}
+    back = way | {"src": "10.0.0.2", "dst": "10.0.0.1", "dest_qpn": 0x11}
+    frames = []
+    for n in range(0, 100, 2):
+        frames += [
+            build_frame("RC_SEND_ONLY", psn=n, ackreq=1, **way),
+            build_frame("RC_SEND_ONLY", psn=n + 1, ackreq=1, **way),
+            build_frame("RC_ACKNOWLEDGE", psn=n, syndrome=0x60, **back),
+            build_frame("RC_SEND_ONLY", psn=n, ackreq=1, **way),
+        ]
+    path = tmp_path / "naks.pcap"
+    path.write_bytes(pcap([Frame(frame, n * 1_000) for n, frame in enumerate(frames)], unit="ns"))
+    found = loaded("analyze", path)
+    assert "rocekit.findings.stories.build" in found  # they are looked at
+    assert found & set(HEAVY) == set()
+    assert "rocekit.wire.applications" not in found  # messages without a payload name no application

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from capture_bytes import Frame, pcap
 from handmade import ethernet
@@ -52,7 +53,7 @@ def test_nor_does_one_with_frames_of_other_protocols(tmp_path: Path) -> None:
 
 def test_nor_do_repeats_and_naks(tmp_path: Path) -> None:
     """What is loaded once counts for each packet of a flood of them."""
-    way = {"src": "10.0.0.1", "dst": "10.0.0.2", "dest_qpn": 0x12, "payload": b""}
+    way: dict[str, Any] = {"src": "10.0.0.1", "dst": "10.0.0.2", "dest_qpn": 0x12, "payload": b""}
     back = way | {"src": "10.0.0.2", "dst": "10.0.0.1", "dest_qpn": 0x11}
     frames = []
     for n in range(0, 100, 2):

@@ -352,6 +352,7 @@ def analyze(
     callbacks = Callbacks(progress, stop)
     order: TimeOrder | None = None
     doubled: Doubled | None = None
+    twice: dict[int, Doubled] = {}
     spool = spool_for(captures[0]) if split and len(captures) == 1 else None
     while True:
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
@@ -359,11 +360,12 @@ def analyze(
         summary = CaptureSummary(
             [str(c) for c in captures], decoder.counts, pauses=decoder.pauses, limits_met=tracker.limits_met
         )
-        summary.witnesses = decoder.witnesses
+        summary.witnesses, summary.twice = decoder.witnesses, twice
         trial = _trial(journal)
         stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch, spool, hosts)
         if len(captures) > 1:
-            feed_merged(captures, stages)
+            if not feed_merged(captures, stages, split=split):
+                continue
         elif doubled is not None:
             feed_doubled(captures[0], stages, doubled)
         elif not feed(captures[0], stages, order):
@@ -380,8 +382,7 @@ def analyze(
                 continue
         if order is not None:
             break
-        order = clocks(captures[0], stages)
-        if order is None:
+        if (order := clocks(captures[0], stages)) is None:
             break
         restart(watch)
     return conclude(tracker, stages.observer, summary, journal, trial, tuple(map(str, captures)), rules)
@@ -470,8 +471,7 @@ def _trial(journal: Journal | None) -> CounterTrial | None:
     from rocekit.counters.trial import CounterTrial
     from rocekit.journal.counters import snapshots_in
 
-    snapshots = snapshots_in(journal)
-    return CounterTrial(snapshots) if snapshots else None
+    return CounterTrial(found) if (found := snapshots_in(journal)) else None
 
 
 def _try_counters(
@@ -491,7 +491,7 @@ def _try_counters(
         dropped=summary.dropped or 0,
         unchecked=summary.counts.unchecked_icrc,
         whole=not summary.damage and not summary.interrupted,
-        doubled=summary.doubled is not None,
+        doubled=summary.doubled is not None or bool(summary.twice),
         alignments=summary.alignments,
         host_clocks={host: clock.offset_ns for host, clock in clocks.items()},
     )

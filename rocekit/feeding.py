@@ -21,7 +21,7 @@ from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
-from rocekit.points.twice import may_be_doubled
+from rocekit.points.twice import LEAST, OFTEN, may_be_doubled
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 
 if TYPE_CHECKING:
@@ -211,8 +211,9 @@ def _read(path: str | Path | Growing, number: int, stages: Stages) -> Iterator[P
     with open_capture(source, file=number, spool=None if again else spool) as reader:
         for batch, packets, others in decoded(reader, stages.decoder, is_over):
             packets = stages.chosen(packets)
-            if summary.doubled is not None:
-                packets = summary.doubled.split(batch, packets)
+            one = summary.doubled or summary.twice.get(number)
+            if one is not None:
+                packets = one.split(batch, packets)
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
@@ -260,20 +261,27 @@ def _by_point(packets: Packets, number: int, summary: CaptureSummary) -> Iterabl
     return [(n, packets.where(packets.file == n)) for n in range(len(summary.files))]
 
 
-def survey_doubled(path: str | Path | Growing, callbacks: Callbacks, spool: Spool | None) -> Doubled | None:
-    """Read a capture to see whether it has packets twice, and how it is to be used then."""
+def survey_doubled(
+    path: str | Path | Growing, callbacks: Callbacks, spool: Spool | None, *, beside: bool = False
+) -> Doubled | None:
+    """Read a capture to see whether it has packets twice, and how it is to be used then.
+
+    Args:
+        beside: whether it is one of several captures: then it is one capture point.
+    """
     from rocekit.points.doubled import DoublesSurvey
 
     if spool is None and not _can_be_read_again(path):
         return None
     if spool is not None and not spool.whole:
         return None
-    survey, decoder = DoublesSurvey(str(path)), Decoder(foreign=LEFT_OUT)
+    survey, decoder = DoublesSurvey(str(path), beside=beside), Decoder(foreign=LEFT_OUT)
     source = _named(path) if spool is None else spool.again()
     with open_capture(source, comments=False) as reader:
         for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(batch, packets)
-    return survey.found()
+    found = survey.found()
+    return found.as_one_point() if found is not None and beside else found
 
 
 def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -> None:
@@ -324,10 +332,16 @@ def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets
     return order.to_merge(packets)
 
 
-def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> None:
+def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages, *, split: bool) -> bool:
     """Track several captures: every packet once, sorted by the aligned clocks.
 
     Of captures with many packets the packets are not kept but read a second time.
+
+    Args:
+        split: whether to look for captures that have packets twice.
+
+    Returns:
+        False, before anything is tracked, if such a capture was found: it is now in ``summary.twice``.
     """
     from rocekit.packets.mads import find_mads
     from rocekit.packets.merging.outline import Outlines
@@ -360,6 +374,14 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
             summary.orders[number] = order
             parts[-1].keep(order.to_merge(parts[-1].whole().wide()))
             outlines.replace(number, parts[-1].blocks())
+    if split and not summary.twice and not summary.interrupted:
+        for number in outlines.with_repeats(LEAST, OFTEN):
+            if _is_cheap_to_read_again(captures[number]):
+                found = survey_doubled(captures[number], stages.callbacks, None, beside=True)
+                if found is not None:
+                    summary.twice[number] = found
+        if summary.twice:
+            return False
     rest = stages.decoder.rest()
     if rest is not None:
         rest = stages.chosen(rest)
@@ -369,6 +391,7 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> Non
                 part.add_late(late)
                 outlines.replace(n, part.blocks())
     _feed_parts(parts, outlines, mads, stages)
+    return True
 
 
 def _may_have(captures: Sequence[str | Path | Growing]) -> int:

@@ -54,7 +54,7 @@ def command(
         file.flush()
     contents = summary.contents
     said = contents.refusal("judge") or (
-        f"{plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
+        f"{plural(summary.counts.roce_packets - summary.copies - summary.left_out, 'RoCE packet')}, "
         f"{plural(len(analysis.connections), 'connection')}, "
         f"{plural(len(analysis.findings), 'finding')}"
     )

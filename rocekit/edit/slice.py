@@ -263,8 +263,9 @@ def _write(
         return Slice()
     done = Slice(str(out))
     wanted = numbers[mine]
-    if capture.doubled is not None and choice.everything:
-        wanted = np.union1d(wanted, np.fromiter(capture.doubled.dropped, np.int64))
+    copies = capture.left_out_of(place)
+    if copies and choice.everything:
+        wanted = np.union1d(wanted, np.fromiter(copies, np.int64))
     ends = _ends(stories, selected)
     ignored = numbers[(stories.role == IGNORED) & (numbers > 0)]
     ahead = capture.alignments[place].offset_ns if capture.several else 0

@@ -94,6 +94,7 @@ class CaptureSummary:
         silent: ways between hosts of which there is no packet (see ``Contents``).
         limits_met: names of limits (see ``machine.limits``) that kept tracking from looking at everything.
         doubled: how a file is used that has packets twice; ``files`` are then its capture points.
+        twice: of several files, those that have packets twice, by their place; each is one capture point.
     """
 
     files: list[str] = field(default_factory=list)
@@ -119,6 +120,7 @@ class CaptureSummary:
     silent: list[tuple[str, str]] = field(default_factory=list)
     limits_met: set[str] = field(default_factory=set)
     doubled: Doubled | None = field(default=None, repr=False)
+    twice: dict[int, Doubled] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.sampler.orders = self.orders
@@ -141,6 +143,16 @@ class CaptureSummary:
         """The places in ``files`` of the capture points in an input."""
         return range(place, place + 1) if self.doubled is None else range(len(self.files))
 
+    def left_out_of(self, place: int) -> frozenset[int]:
+        """The frames of copies in an input that are left out."""
+        one = self.doubled or self.twice.get(place)
+        return frozenset() if one is None else one.dropped
+
+    @property
+    def left_out(self) -> int:
+        """How many copies are left out of files that are used beside others."""
+        return sum(len(one.dropped) for one in self.twice.values())
+
     @property
     def names(self) -> list[str]:
         """The files without their folders, if that tells them apart."""
@@ -158,7 +170,7 @@ class CaptureSummary:
         return {
             "files": self.files,
             "frames": counts.frames,
-            "roce_packets": counts.roce_packets - self.copies,
+            "roce_packets": counts.roce_packets - self.copies - self.left_out,
             "first_ns": self.first_ns,
             "last_ns": self.last_ns,
             "truncated_packets": counts.truncated_packets,
@@ -179,6 +191,10 @@ class CaptureSummary:
             "damage": [{"file": file, "message": message} for file, message in self.damage],
             **self.contents.to_dict(),
             "doubled": None if self.doubled is None else self.doubled.to_dict(),
+            "twice": [
+                {"file": n, "left_out": len(one.dropped)} | one.to_dict()
+                for n, one in sorted(self.twice.items())
+            ],
         }
 
 
@@ -236,10 +252,11 @@ class Results:
         parts = []
         for number, path in enumerate(self.paths):
             with open_capture(path, file=number) as reader:
-                if self.capture.doubled is None:
+                one = self.capture.doubled or self.capture.twice.get(number)
+                if one is None:
                     parts += [decoder.decode(batch) for batch in reader]
                 else:
-                    parts += [self.capture.doubled.split(batch, decoder.decode(batch)) for batch in reader]
+                    parts += [one.split(batch, decoder.decode(batch)) for batch in reader]
         rest = decoder.rest()
         parts = [part for part in parts if len(part)]
         return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])

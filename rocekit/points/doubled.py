@@ -21,6 +21,7 @@ from rocekit.files.frames import LINKTYPE_ETHERNET
 from rocekit.packets import Packets
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
+from rocekit.points.second_sights import at_both
 from rocekit.points.twice import LEAST
 from rocekit.wire import RNR_TIMER_US
 from rocekit.wire.byte_rows import gather
@@ -52,6 +53,7 @@ _FEW: Final = 0.01
 _NEAR_NS: Final = 100_000_000
 _NEVER: Final = np.iinfo(np.int64).max
 _MAC_BYTES: Final = 12
+_NO_ROWS: Final[Ints] = np.empty(0, np.int64)
 
 
 class Doubled(NamedTuple):
@@ -68,6 +70,7 @@ class Doubled(NamedTuple):
         elsewhere: how many of them are at other places than the two that are used.
         times: how often most packets are there where nothing tells their copies apart.
         varied: whether those copies differ in their places, and still make no two points.
+        second: frames at the second of two places whose packets are at the first, too; only if asked for.
     """
 
     file: str
@@ -80,6 +83,7 @@ class Doubled(NamedTuple):
     elsewhere: int = 0
     times: int = 2
     varied: bool = False
+    second: frozenset[int] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -91,13 +95,19 @@ class Doubled(NamedTuple):
             return [f"{file} (point {n})" for n in (1, 2)]
         return [f"{file} (nearer to {_hosts(hosts)})" for hosts in self.nearer]
 
-    def line(self) -> str:
+    def as_one_point(self) -> Doubled:
+        """The same beside other captures: each packet once, at the first of its places."""
+        return self._replace(points={}, dropped=self.dropped | self.second, second=frozenset())
+
+    def line(self, where: str = "the capture") -> str:
         """What is said of it first."""
         every = (
             "Every packet is"
             if self.twice == self.packets
             else f"{self.twice:,} of {self.packets:,} packets are"
         )
+        if not self.points and self.words:
+            return f"{every} in {where} twice: {self.words}. The copies are left out."
         if not self.points:
             often, many = ("twice", "two") if self.times == 2 else (f"{self.times} times", str(self.times))
             if len(self.dropped) != self.twice * (self.times - 1):
@@ -106,7 +116,7 @@ class Doubled(NamedTuple):
             if self.varied:
                 told, many = "with TTLs, outer headers or MAC addresses that vary", "several"
             return (
-                f"{every} in the capture {often}, {told}: probably captured at {many} interfaces. "
+                f"{every} in {where} {often}, {told}: probably captured at {many} interfaces. "
                 "All but the first are left out."
             )
         first, second = (safe(PurePath(name).name) for name in self.names)
@@ -117,7 +127,7 @@ class Doubled(NamedTuple):
         if alike:
             left += f" {plural(alike, 'copy', 'copies')} more that nothing tells apart left out."
         used = f"Used as two capture points: {first} and {second}."
-        return f"{every} in the capture twice: {self.words}. {used}{left}"
+        return f"{every} in {where} twice: {self.words}. {used}{left}"
 
     def split(self, batch: FrameBatch, packets: Packets) -> Packets:
         """The packets of a batch, with the capture point as their file; without the copies to leave out."""
@@ -147,10 +157,14 @@ class Doubled(NamedTuple):
 
 
 class DoublesSurvey:
-    """Reads a capture's packets to see whether it has them twice."""
+    """Reads a capture's packets to see whether it has them twice.
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    Args:
+        beside: whether it is one of several captures, so that ``Doubled.second`` is wanted.
+    """
+
+    def __init__(self, file: str, *, beside: bool = False) -> None:
+        self._file, self._beside = file, beside
         self._parts: list[Packets] = []
         self._tables: list[Ints] = []
 
@@ -168,6 +182,7 @@ class DoublesSurvey:
         identity = identities(packets, by_icrc=has_icrcs(packets))
         pairs = self._of_ways(packets, table, identity)
         dropped: list[Ints] = []
+        second: list[Ints] = []
         every = twice = elsewhere = 0
         ways = {(src, dst): rows for src, dst, rows in _ways(packets)}
         # What is in another VLAN or virtual network is other traffic, unless two places show it.
@@ -181,6 +196,14 @@ class DoublesSurvey:
                 for place in between:
                     dropped.append(packets.frame[rows[(table[rows] == np.array(place)).all(axis=1)]])
                     elsewhere += len(dropped[-1])
+                if self._beside:
+                    for pair in pairs[src, dst]:
+                        first, behind = (
+                            rows[(table[rows] == np.array(place)).all(axis=1)]
+                            for place in (pair.before, pair.behind)
+                        )
+                        copied = at_both(identity, packets.time_ns, first, behind)
+                        second.append(packets.frame[behind[copied]])
                 every += sum(pair.packets for pair in pairs[src, dst])
                 twice += sum(pair.both for pair in pairs[src, dst])
                 continue
@@ -209,9 +232,9 @@ class DoublesSurvey:
             (pair for of_way in pairs.values() for pair in of_way), key=lambda p: p.packets, default=None
         )
         words = "" if most is None else _words(most)
-        frames = np.concatenate(dropped).tolist() if dropped else []
+        left_out, later = (frozenset(np.concatenate([_NO_ROWS, *of]).tolist()) for of in (dropped, second))
         return Doubled(
-            self._file, points, every, twice, nearer, words, frozenset(frames), elsewhere, times, varied
+            self._file, points, every, twice, nearer, words, left_out, elsewhere, times, varied, later
         )
 
     @staticmethod

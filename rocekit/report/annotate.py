@@ -83,7 +83,7 @@ def _write(stories: PacketStories, place: int, out: str | Path, together: Togeth
     points = {file: stories.frames_of(file) for file in capture.points_of(place)}
     words = merge(*(_stories(stories, file, numbers) for file, numbers in points.items()))
     numbers = np.concatenate(list(points.values()))
-    copies = frozenset[int]() if capture.doubled is None else capture.doubled.dropped
+    copies = capture.left_out_of(place)
     found: dict[int, list[Finding]] = {}
     for of_point in points.values():
         by_frame, whole = _findings(stories, of_point)

@@ -136,10 +136,12 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     else:
         lines = [
             f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
-            f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}{when}"
+            f"{plural(counts.roce_packets - capture.copies - capture.left_out, 'RoCE packet')}{when}"
         ]
     if capture.doubled is not None:
         lines.append(style(f"  {capture.doubled.line()}", "warning"))
+    for place, one in sorted(capture.twice.items()):
+        lines.append(style(f"  {one.line(safe(capture.names[place]))}", "warning"))
     if contents.one_direction is not None:
         lines.append(style(f"  {contents.one_direction}", "warning"))
     if contents.notice is not None:

@@ -203,6 +203,18 @@ class Outlines:
         for packets in blocks:
             self._add(outline, packets)
 
+    def with_repeats(self, least: int, often: int) -> list[int]:
+        """The captures that have so many packets, and one in so many, more than once."""
+        found = []
+        for file, outline in enumerate(self.every):
+            has = np.zeros(self.groups, np.bool_)
+            for _, piece in outline.group.pieces():
+                has[piece] = True
+            again = len(outline) - int(np.count_nonzero(has))
+            if again >= max(least, len(outline) // often):
+                found.append(file)
+        return found
+
     def settled(self) -> bool:
         """Whether packets were told apart as they are to be, which only all of them say; else ``regroup``."""
         return self._by_icrc in (None, all(outline.has_icrcs for outline in self.every))

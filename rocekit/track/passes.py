@@ -205,7 +205,8 @@ class Passes:
         current, before = self.current, self.before
         # Only a packet behind p draws a NAK for it.
         late = before is not None and before.first <= p < before.last
-        if before is not None and time_ns - before.ended_ns > _LONG * turnaround_ns > 0:
+        begun = current.began_ns <= time_ns  # not so where times run back: then it is not this pass's
+        if before is not None and begun and time_ns - before.ended_ns > _LONG * turnaround_ns > 0:
             late = False  # that pass ended too long ago for its packets to be still on their way
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent; what it sent
         # before ``fresh_ns`` may have.

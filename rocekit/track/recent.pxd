@@ -119,6 +119,8 @@ cdef class Recent:
     cpdef bint counts_ids(self)
     cpdef bint is_newest(self, int64_t ip_id)
 
+    cpdef bint seems_newest(self, int64_t ip_id)
+
     cpdef bint comes_after(self, int64_t ip_id, int64_t before)
 
     @cython.locals(newest=int64_t, slot=int64_t, ip_id=int64_t, at=int64_t, word=int64_t)

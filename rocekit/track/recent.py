@@ -272,6 +272,11 @@ class Recent:
         """Whether a sender that counts its packets sent the one with this identification last."""
         return 0 < (ip_id - self._last_id) & ID_MASK < NEAR_IDS and self.counts_ids()
 
+    def seems_newest(self, ip_id: int) -> bool:
+        """Whether it was sent last, if nothing so far speaks against a count of identifications."""
+        newest = 0 < (ip_id - self._last_id) & ID_MASK < NEAR_IDS
+        return newest and (not self.ids_broke or self.counts_ids())
+
     def comes_after(self, ip_id: int, before: int) -> bool:
         """Whether a sender that counts its packets gave out an identification shortly after another."""
         return 0 < (ip_id - before) & ID_MASK < NEAR_IDS

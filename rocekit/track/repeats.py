@@ -190,7 +190,7 @@ class Repeats:
         elif (
             seen
             or (standing is not None and not self._may_be_late(standing, r, i, p))
-            or self.recent.is_newest(r.ip_id[i])
+            or self.recent.seems_newest(r.ip_id[i])
             or (r.ip_id[i] == 0 and self._is_long_missing(p, time_ns))
         ):
             run = self._new_run(r, i, p)

@@ -13,6 +13,8 @@ from capture_bytes import Frame, pcap
 from talk import MS, US, Talk, named, only, settled
 
 import rocekit
+from rocekit.track.passes import BEHIND, Passes
+from rocekit.track.progress import Progress
 
 
 def slow_at_first(turnaround_ns: int) -> Talk:
@@ -150,3 +152,29 @@ def test_a_later_request_that_was_lost_too_is_not_the_cause(tmp_path: Path) -> N
     implied = next(f for f in findings if f.rule == "implied-nak")
     assert implied.evidence["psns"] == [100]
     assert "tail-loss" not in named(findings)
+
+
+def test_an_answer_in_time_that_the_requester_did_not_take_was_not_too_late(tmp_path: Path) -> None:
+    """The answer to 101 is in both captures, before the repeat: behind them it was lost, or overtaken."""
+    t = settled(Talk(), 99)
+    for psn in (100, 101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    for psn in (100, 101):
+        t.atomic_answer(psn)
+    t.wait(2 * MS)
+    for psn in (101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    for psn in (101, 102):
+        t.atomic_answer(psn)
+    assert "timeout-too-short" not in named(rocekit.analyze(*at_both_ends(tmp_path, t, set())).findings)
+
+
+def test_a_nak_that_came_before_a_pass_began_is_not_that_pass_s() -> None:
+    """Where times run back, a packet may stand behind what was sent later: its time tells which pass it is of."""
+    passes = Passes(Progress(reliable=True))
+    passes.begin(102, 1 * MS, 107, MS // 2, -1)
+    passes.begin(103, 9 * MS, 107, 2 * MS, -1)
+    copy, of_pass = passes.judge(104, 8 * MS, 107, 9 * MS, 10 * US)
+    assert (copy, of_pass) == (BEHIND, passes.before)

@@ -52,6 +52,20 @@ class TestLoss:
         t.ack(4)
         assert only(t.findings(), "loss").evidence["psns"] == [0]
 
+    def test_the_first_packets_are_sent_again_and_not_late(self) -> None:
+        """The second packet of a connection shows that its sender counts: 100 was numbered behind 101."""
+        t = Talk()
+        t.ident += 1  # 100 was lost before the capture point, and so is the NAK
+        t.send(100, 4, only=[101])
+        t.wait(3 * MS)
+        t.send(100, 4, only=[100])
+        t.ident += 1  # 101 was lost, too
+        t.send(100, 4, only=[102, 103])
+        t.ack(100)
+        t.send(100, 4, only=[101, 102, 103])
+        t.ack(103)
+        assert "reordering" not in [f.rule for f in t.findings()]
+
     def test_the_repeat_is_lost_too(self) -> None:
         """Lumina's drop of the retransmission: one story, three transmissions."""
         t = settled(Talk(), 99)
@@ -534,3 +548,29 @@ def _read(file: Path) -> Evidence:
         observer=observer,
         cm=tracker.cm.records,
     )
+
+
+def test_what_is_acknowledged_again_and_again_had_arrived() -> None:
+    """The NAK for 104 is lost: each repeat that the responder has draws an ACK of 103 (9.7.5.1.2)."""
+    t = settled(Talk(), 99)
+    t.write(100, 8)
+    t.wait(TIMEOUT)
+    t.write(100, 8)
+    t.wait(60 * US)
+    for _ in range(4):
+        t.ack(103)
+    t.ack(107)
+    assert only(t.findings(), "tail-loss").evidence["psns"] == [104]
+
+
+def test_one_ack_in_the_middle_leaves_open_what_was_lost() -> None:
+    t = settled(Talk(), 99)
+    t.write(100, 8)
+    t.wait(TIMEOUT)
+    t.write(100, 8, only=range(100, 105))
+    t.wait(60 * US)
+    t.ack(103)
+    t.write(100, 8, only=range(105, 108))
+    t.wait(60 * US)
+    t.ack(107)
+    assert "or its response" in only(t.findings(), "tail-loss").title

@@ -240,6 +240,9 @@ def _decide_response(
     if in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]
+    elif back_ns and rule == IMPLIED_NAK and min(back_ns) < run.time_ns:
+        # Behind the requester's capture it was lost, or overtaken, or it came just too late.
+        story.rule, story.certain, story.places = IMPLIED_NAK, False, []
     elif back_ns:
         story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, True, []
     elif answers:

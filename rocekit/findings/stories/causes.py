@@ -292,8 +292,12 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             return True
         story.rule = ACK_LOSS
         return True
+    if answer is not None and run.first_psn <= answer < sent and opener.same_answers > 1:
+        # What is acknowledged again and again had arrived before (9.7.5.1.2).
+        story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
+        return True
     if answer is not None and answer < sent and reached < sent:
-        story.rule, story.certain = TAIL_LOSS, _is_to_repeat(run)
+        story.rule, story.certain = TAIL_LOSS, _is_to_repeat(run) and answer < run.first_psn
         return True
     return False
 

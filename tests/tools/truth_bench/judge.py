@@ -202,11 +202,11 @@ class Judge:
             return Fate(What.REQUEST, BEFORE, side.src) if lost else OPEN
         copy, repeat_frame = earlier[-1], self._repeat_came(side, start)
         answers = self._answers(side, psn, earlier[0], start, repeat_frame)
-        if answers is not None and copy.packet.opcode in _ATOMICS and answers.what is What.ANSWERED:
-            # A requester that misses the response of an atomic throws those behind it away, and asks again.
+        thrown_away = answers is not None and answers.what is What.ANSWERED
+        if not copy.arrived or (thrown_away and copy.packet.opcode in _ATOMICS):
+            # The last copy counts: answers to those before it were lost, or the requester threw them away, as
+            # it does with all behind a READ's or atomic's that it misses.
             answers = self._answers(side, psn, copy, start, repeat_frame)
-        if copy.packet.opcode in _ATOMICS and not copy.arrived:
-            answers = None  # had it arrived, it would have been answered
         if answers is not None:
             return answers
         if copy.spoilt:

@@ -172,7 +172,7 @@ def test_an_answer_in_time_that_the_requester_did_not_take_was_not_too_late(tmp_
 
 
 def test_a_nak_that_came_before_a_pass_began_is_not_that_pass_s() -> None:
-    """Where times run back, a packet may stand behind what was sent later: its time tells which pass it is of."""
+    """Where times run back, a NAK may stand behind what was sent later: its time tells its pass."""
     passes = Passes(Progress(reliable=True))
     passes.begin(102, 1 * MS, 107, MS // 2, -1)
     passes.begin(103, 9 * MS, 107, 2 * MS, -1)

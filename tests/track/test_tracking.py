@@ -188,8 +188,8 @@ def test_a_read_request_that_overtakes_others_says_nothing_of_the_path_mtu() -> 
     told = track(
         """
         a RC_RDMA_READ_REQUEST 0 2048
-        a RC_RDMA_READ_REQUEST 4 2048    # overtook the one with PSN 2
-        a RC_RDMA_READ_REQUEST 2 2048
+        a RC_RDMA_READ_REQUEST 4 2048 identification=3  # overtook the one with PSN 2
+        a RC_RDMA_READ_REQUEST 2 2048 identification=2
         b RC_RDMA_READ_RESPONSE_FIRST 0 1024
         b RC_RDMA_READ_RESPONSE_LAST 1 1024
         b RC_RDMA_READ_RESPONSE_FIRST 2 1024

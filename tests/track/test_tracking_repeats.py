@@ -392,8 +392,8 @@ def test_packets_that_change_places_are_late_and_not_sent_again() -> None:
     told = track(
         """
         a RC_SEND_FIRST  5 1024
-        a RC_SEND_LAST   7 1024
-        a RC_SEND_MIDDLE 6 1024  # overtaken
+        a RC_SEND_LAST   7 1024 identification=3
+        a RC_SEND_MIDDLE 6 1024 identification=2  # overtaken
         b ACK 7
         """
     )
@@ -449,8 +449,8 @@ def test_messages_that_change_places_keep_their_own_packets(transport: str) -> N
         f"""
         a {transport}_SEND_ONLY  4 8
         a {transport}_SEND_FIRST 5 1024
-        a {transport}_SEND_ONLY  7 64
-        a {transport}_SEND_LAST  6 1024
+        a {transport}_SEND_ONLY  7 64   identification=4
+        a {transport}_SEND_LAST  6 1024 identification=3
         {"b ACK 7" if transport == "RC" else ""}
         """
     )

@@ -14,6 +14,7 @@ from rocekit.packets.rows import Rows
 from rocekit.track.events import happened
 from rocekit.track.ledger import Sink
 from rocekit.track.pairs.waiting import SCOPE
+from rocekit.track.repeats import NO_COPY_NS
 from rocekit.track.transfers import SENT, Transfer, begun
 from rocekit.wire import IMMDT, OPCODES
 
@@ -127,7 +128,8 @@ class Datagrams:
         ip_id = r.ip_id[i]
         before, before_id = self._seen.get(identity, (None, 0))
         # Another IPv4 identification is another datagram: a QP may start again with the PSNs that it had.
-        if before is not None and before.bytes == length and ip_id == before_id:
+        is_like = before is not None and before.bytes == length and ip_id == before_id
+        if before is not None and is_like and time_ns - before.first_ns < NO_COPY_NS:
             before.duplicates += 1
             connection.duplicates += 1
             copy = happened("duplicate", time_ns, frame, psn, psn, 1)

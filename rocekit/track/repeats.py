@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DUPLICATE_NS: Final = 50_000
 #: No requester goes back twice to one PSN so fast.
 AT_ONCE_NS: Final = 1_000
+#: No network and no mirror holds a copy back for so long: the QP's number and PSNs are used again.
+NO_COPY_NS: Final = 1_000_000_000
 #: Without IPv4 identifications, a packet this late was sent again: networks deliver or drop it sooner.
 LATE_NS: Final = 10_000_000
 #: After so many packets that filled a gap unprovoked, a direction is known to reorder.
@@ -129,11 +131,13 @@ class Repeats:
 
     def is_duplicate(self, r: Rows, i: int, p: int) -> bool:
         """Whether the network, and not the sender, made this copy."""
-        if not self.progress.reliable:
-            return True
-        if self.recent.sent_psn(p) != p:
+        ip_id, is_known = r.ip_id[i], self.recent.sent_psn(p) == p
+        late_ns = r.time_ns[i] - (self.recent.sent_ns(p) if is_known else self.recent.last_tx_ns)
+        if not self.progress.reliable:  # nobody sends again: it is a copy, or the QP was used again
+            is_other = is_known and ip_id != 0 and self.recent.sent_id(p) not in (0, ip_id)
+            return not is_other and late_ns < NO_COPY_NS
+        if not is_known or late_ns >= NO_COPY_NS:
             return False
-        ip_id = r.ip_id[i]
         if ip_id and ip_id != self.recent.sent_id(p):
             return False
         if ip_id and not self.recent.is_shared_id(ip_id, p):

@@ -215,6 +215,9 @@ class Requests:
         if seen and repeats.is_duplicate(r, i, p):
             repeats.copied(r, i, p)
             return False
+        if seen and not self.progress.reliable:
+            self._restart(r, i, p)
+            return False
         if self.progress.reliable:
             if self.recent.is_late(r, i, p, seen) and (seen or not repeats.is_of_run(r.ip_id[i])):
                 repeats.note("late", r, i, p)
@@ -285,7 +288,7 @@ class Requests:
         return self.progress.started
 
     def _restart(self, r: Rows, i: int, p: int) -> None:
-        """The PSN is far away: the QP was used again, or the capture has a huge hole."""
+        """The PSN is far away, or UC is back: the QP was used again, or the capture has a huge hole."""
         self.finalise()
         high = self.progress.high
         jump = happened("jump", r.time_ns[i], r.frame[i], high, p, abs(p - high))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.track.events import Event, happened
-from rocekit.track.repeats import troubles_of
+from rocekit.track.repeats import NO_COPY_NS, troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
 
@@ -268,7 +268,8 @@ class Responses:
     def _response_twice(self, transfer: Transfer, r: Rows, i: int, p: int) -> None:
         """A response that came before: a copy, or sent again."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        if self._response_duplicate(r, i, p):
+        is_late = transfer.ack_ns > 0 and time_ns - transfer.ack_ns >= NO_COPY_NS
+        if not is_late and self._response_duplicate(r, i, p):
             copy = happened("duplicate", time_ns, frame, p, p, 1)
             copy.last_ns, copy.copied = time_ns, 1
             self.ledger.give(transfer, copy)

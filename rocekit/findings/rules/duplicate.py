@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 #: So many copies, and of so many of a hundred packets, are the capture's: it saw each packet at two places.
 _LEAST: Final = 8
 _NEARLY_ALL: Final = 90
+#: Copies of a mirror come sooner; what comes later may be of a QP that was used again.
+_SOON_NS: Final = 100_000_000
+
+#: Transports whose requesters send again.
+_RELIABLE: Final = frozenset({"RC", "XRC"})
 
 #: Packets that came twice, each with its transfer where that is known.
 _Copies = list["tuple[Event, Transfer | None]"]
@@ -40,14 +45,16 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             for run in story.go_backs:
                 at = found.setdefault(number, (story.connection, []))[1]
                 at += [(event, _holder(event, run.transfers)) for event in run.events]
-    every = {c.id for c in evidence.connections if _is_captured_twice(c)}
+    every = {
+        c.id for c in evidence.connections if _is_captured_twice(c) and _are_soon(found.get(c.id, (c, []))[1])
+    }
     for connection, copies in found.values():
         if connection.id in every:
             continue
         copies = [(event, transfer) for event, transfer in copies if event.copied or not event.ip_id]
         copies.sort(key=lambda d: (d[0].time_ns, d[0].frame))
-        runs = _sent_again(copies)
-        disorder = _is_disordered(evidence, connection)
+        runs = _sent_again(copies) if connection.transport in _RELIABLE else set()
+        disorder = _is_disordered(evidence, connection) or not _are_soon(copies)
         single = [c for c in copies if id(c[0]) not in runs]
         yield from _sent_once(connection, [c for c in single if c[0].copied or not disorder])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
@@ -66,6 +73,12 @@ def _is_captured_twice(connection: Connection) -> bool:
     """
     copies = connection.duplicates + connection.copied_ack_count
     return copies >= _LEAST and 2 * copies * 100 >= _NEARLY_ALL * connection.packets
+
+
+def _are_soon(copies: _Copies) -> bool:
+    """Whether most copies came soon behind their messages, as those of a mirror do."""
+    late = sorted(e.time_ns - max(t.first_ns, t.request_end_ns) for e, t in copies if t is not None)
+    return not late or late[len(late) // 2] < _SOON_NS
 
 
 def _by_capture(connection: Connection) -> Finding:
@@ -143,15 +156,18 @@ def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
     events = [event for event, _ in copies]
     if not events:
         return
+    or_else = (
+        "sent again" if connection.transport in _RELIABLE else "by a QP that has its number and PSNs again"
+    )
     yield RULE.finding(
         f"{plural(len(events), 'packet')} came again between {connection.ips[0]} and {connection.ips[1]}: "
-        "sent once, or sent again",
+        f"sent once, or {or_else}",
         connection=connection,
         transfer=next((t for _, t in copies if t is not None), None),
         frames=[e.frame for e in events],
         evidence=_counted(copies) | {"or_sent_again": len(events)},
         advice="Open: which of the two. The packets' IPv4 identifications tell nothing, and packets of this "
-        "connection came out of order. A capture at the sender decides.",
+        "connection came out of order, or these came late. A capture at the sender decides.",
     )
 
 

@@ -96,6 +96,12 @@ class Evidence:
             return []
         return self.build_stories(self)
 
+    def __post_init__(self) -> None:
+        if any(connection.retransmitted_packets for connection in self.connections):
+            from rocekit.findings.stories.early_answers import count_as_sent_once
+
+            count_as_sent_once(list(self.transfers))
+
     @cached_property
     def totals(self) -> Totals:
         """What all connections have together."""

@@ -51,6 +51,8 @@ def test_a_request_behind_its_only_response_is_no_loss(early: int, packets: int,
         if e.kind == "repeat"
     }
     assert words == {"or in the capture behind its only response"}
+    assert [tr.retransmitted_packets for tr in evidence.transfers] == [0] * len(evidence.transfers)
+    assert [c.retransmitted_packets for c in evidence.connections] == [0]
 
 
 def test_a_response_that_comes_again_answers_a_request_sent_again() -> None:
@@ -73,3 +75,4 @@ def test_without_a_later_answer_the_request_may_have_been_sent_again() -> None:
     t.read(101, 1)
     assert not any("requests_behind_responses" in f.evidence for f in t.findings())
     assert "implied-nak" in named(t.findings())
+    assert [c.retransmitted_packets for c in t.evidence().connections] == [1]

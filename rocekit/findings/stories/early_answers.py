@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocekit.track.transfers import with_gaps
+
 if TYPE_CHECKING:
     from rocekit.findings.stories.story import Story
     from rocekit.track.transfers import Transfer
@@ -28,6 +30,20 @@ def is_answered_early(transfer: Transfer) -> bool:
         return False
     # Where the go-back began with another packet, that one has the answer.
     return not event.opens or (event.answer_psn is not None and event.answer_psn > transfer.last_psn)
+
+
+def count_as_sent_once(transfers: list[Transfer]) -> None:
+    """Take the requests of these READs out of what was sent again, of the transfer and of its connection.
+
+    Of a go-back that began with another packet the READ may be a part.
+    """
+    early = [t for t in with_gaps(transfers) if t.retransmitted_packets == 1 and is_answered_early(t)]
+    begun = {(t.connection.id, t.side, t.events[0].run) for t in early if t.events[0].opens}
+    for transfer in early:
+        event = transfer.events[0]
+        if (transfer.connection.id, transfer.side, event.run) in begun:
+            transfer.retransmitted_packets = transfer.timeouts = 0
+            transfer.connection.retransmitted_packets -= 1
 
 
 def without_early_answers(stories: list[Story]) -> list[Story]:

@@ -270,6 +270,8 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
         notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")
     if transfer.missing:
         notes.append(f"{plural(len(transfer.missing), 'packet')} of it not in the capture")
+    if transfer.is_short:
+        notes.append(f"{transfer.bytes:,} B came, and its first packet announced {transfer.length:,} B")
     if transfer.maybe_several and transfer.is_read:
         notes.append(
             "perhaps fewer packets and another message: with a larger path MTU, both fit into what is not in "

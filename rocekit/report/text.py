@@ -380,6 +380,8 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
         )
         if count
     ]
+    if t.is_short:
+        troubles.append(f"{t.length:,} B announced")
     if t.wr is not None:
         troubles.insert(0, f"WR {t.wr.wr_id}" + (f" {t.wc.status}" if t.wc is not None else ""))
     return (

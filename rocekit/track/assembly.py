@@ -209,9 +209,9 @@ class Assembly:
 
     def _finish(self, transfer: Transfer) -> None:
         """All requests of the message are there."""
-        if transfer.operation == "WRITE" and transfer.started and transfer.announced >= 0:
-            transfer.bytes = transfer.announced
         is_whole = transfer.missing is NOTHING or not transfer.missing
+        if transfer.operation == "WRITE" and transfer.started and transfer.announced >= 0 and not is_whole:
+            transfer.bytes = transfer.announced
         if transfer.started and not is_whole:
             transfer.packets = transfer.last_psn - transfer.first_psn + 1
             if transfer.announced < 0 and self.connection.path_mtu:

@@ -244,6 +244,11 @@ class Responses:
             transfer.ended = ENDS[opcode]
         if ENDS[opcode] and transfer.started and transfer.announced < 0 and p == transfer.last_psn:
             transfer.bytes = (p - transfer.first_psn) * (self.connection.path_mtu or 0) + r.payload_length[i]
+        elif ENDS[opcode] and transfer.started and p == transfer.last_psn:
+            before = p - transfer.first_psn  # full responses
+            mtu = self.connection.path_mtu or 0
+            if mtu or not before:
+                transfer.bytes = before * mtu + r.payload_length[i]
         if transfer.response_next > transfer.last_psn and not transfer.responses_missing and transfer.ended:
             self.outcomes.drop(transfer)
             self.outcomes.acknowledge(transfer, time_ns, frame)

@@ -209,6 +209,13 @@ class Transfer:
         return self.operation == "READ"
 
     @property
+    def is_short(self) -> bool:
+        """Whether a WRITE or READ that is over, and whole in the capture, has fewer bytes than announced."""
+        is_over = self.started and self.ended and self.status in (ACKED, SENT)
+        is_whole = not self.missing and not self.responses_missing
+        return is_over and is_whole and 0 <= self.bytes < self.announced
+
+    @property
     def clean(self) -> bool:
         """Whether nothing out of the ordinary happened to it."""
         return not self.events and self.status in (ACKED, SENT)

@@ -191,7 +191,7 @@ class CleanLane:
         """The packet at row ``i`` ends its message."""
         rows = self.rows
         rows.words[at + WHAT] |= IS_ENDED
-        if rows.words[at + ANNOUNCED] >= 0:
+        if what & IS_OF == IS_READ:  # its responses may be missing; all of a WRITE is here
             rows.words[at + BYTES] = rows.words[at + ANNOUNCED]
         self._measure(side, r, i)
         if what & HAS_IMMDT:
@@ -260,6 +260,8 @@ class CleanLane:
         rows.words[at + EXTRA] = p + 1
         if ends:
             self._measure(side, r, i)
+            # As many bytes as came, which need not be as many as were asked for.
+            rows.words[at + BYTES] = (p - rows.words[at + FIRST_PSN]) * side.mtu + r.payload_length[i]
             self._complete(side, at, time_ns, frame)
             self._cover(side, p, time_ns, frame)
             while at >= 0 and rows.words[at + WHAT] & (IS_A_READ | IS_ACKED) != IS_A_READ:

@@ -138,6 +138,6 @@ class SideTable(Sink):
         self.began(transfer)
         transfer.packets, transfer.bytes = 1, r.payload_length[i]
         ends(connection, transfer, r, i)
-        if transfer.announced >= 0:
+        if transfer.announced >= 0 and OPERATION[opcode] == "READ":
             transfer.bytes = transfer.announced
         self.ended(transfer)

@@ -268,8 +268,9 @@ def _write(
         wanted = np.union1d(wanted, np.fromiter(copies, np.int64))
     ends = _ends(stories, selected)
     ignored = numbers[(stories.role == IGNORED) & (numbers > 0)]
-    ahead = capture.alignments[place].offset_ns if capture.several else 0
-    times = stories.packets.time_ns[selected] + ahead
+    times = stories.packets.time_ns[selected]
+    if capture.several:
+        times = capture.alignments[place].own(times)
     first, last = int(times.min()), int(times.max())
     decoder = Decoder()
     with open_capture(capture.inputs[place], file=place) as reader, whole_pcapng(together, out) as writer:

@@ -100,7 +100,7 @@ class TimeOrder:
         stamped_late = _levelled(packets.time_ns)
         stamped_early = -_levelled(-packets.time_ns[::-1])[::-1]
         changed = [np.count_nonzero(times != packets.time_ns) for times in (stamped_late, stamped_early)]
-        return packets.at(stamped_late if changed[0] <= changed[1] else stamped_early)
+        return packets.at(_set_back(stamped_late if changed[0] <= changed[1] else stamped_early))
 
     def to_dict(self) -> dict[str, Any]:
         """An entry of the JSON's ``capture.time_orders``."""
@@ -116,6 +116,17 @@ def _levelled(time_ns: Ints) -> Ints:
         late = (ahead_ns > 0) & (ahead_ns <= _STAMPED_OFF_NS)
         level[:-step][late] = level[step:][late]
     return level
+
+
+def _set_back(time_ns: Ints) -> Ints:
+    """Times as if the clock had stood still where it was set back, if it was, once."""
+    steps = np.diff(time_ns)
+    back = np.flatnonzero(steps < -_STAMPED_OFF_NS)
+    if len(back) != 1 or (2 * steps > -steps[back[0]]).any():
+        return time_ns
+    lifted = time_ns.copy()
+    lifted[back[0] + 1 :] -= steps[back[0]]
+    return lifted
 
 
 def by_time(packets: Packets, *, ties: bool) -> Packets:

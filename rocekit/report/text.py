@@ -195,6 +195,10 @@ def several_lines(capture: CaptureSummary) -> list[str]:
                 f"  clock of {here}: {duration(alignment.offset_ns)}{bound} ahead "
                 f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} {shared})"
             )
+            if alignment.step_ns:
+                more = f"{duration(abs(alignment.step_ns))} {'more' if alignment.step_ns > 0 else 'less'}"
+                from_then = f"from {moment(alignment.step_at_ns)} on (clock of {here}) {more}"
+                lines.append(f"  one of the two clocks was set: {from_then}")
     paths = [] if capture.paths is None else capture.paths.every
     shown = sorted(paths, key=lambda p: p.clean)[:_SHOWN_PATHS]
     lines += [f"  {path.src} → {path.dst}: {path.words(names)}" for path in paths if path in shown]

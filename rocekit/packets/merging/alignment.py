@@ -8,13 +8,14 @@ differences of the two directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets.merging.steps import LEAST_NS, find_step
 from rocekit.packets.slim import PIECE, SlimColumn
 from rocekit.wire.sorting import distinct, medians_of_each
 
@@ -55,6 +56,7 @@ class Alignment:
         common: packets that this capture has in common with another; 0: it is not aligned.
         drift: by how much faster this clock is: 0.00001 gains 10 µs a second.
         group: captures with packets in common have the same number.
+        step_ns: by how much more this clock is ahead from ``step_at_ns`` of this capture on: one was set.
     """
 
     file: int
@@ -64,19 +66,25 @@ class Alignment:
     drift: float = 0.0
     at_ns: int = 0
     group: int = 0
+    step_ns: int = 0
+    step_at_ns: int = 0
 
     def aligned(self, time_ns: Ints) -> Ints:
         """Times of this capture on the first one's clock."""
+        if self.step_ns:
+            time_ns = time_ns - np.where(time_ns >= self.step_at_ns, self.step_ns, 0)
         if not self.drift:
             return time_ns - self.offset_ns if self.offset_ns else time_ns
         return time_ns - self.offset_ns - np.round((time_ns - self.at_ns) * self.drift).astype(np.int64)
 
     def own(self, time_ns: Ints) -> Ints:
         """Times of the first capture's clock on this one's."""
-        if not self.drift:
-            return time_ns + self.offset_ns
-        since = time_ns + self.offset_ns - self.at_ns
-        return self.at_ns + np.round(since / (1 - self.drift)).astype(np.int64)
+        own = time_ns + self.offset_ns
+        if self.drift:
+            own = self.at_ns + np.round((own - self.at_ns) / (1 - self.drift)).astype(np.int64)
+        if self.step_ns:
+            own = own + np.where(own >= self.step_at_ns - self.step_ns, self.step_ns, 0)
+        return own
 
     def to_dict(self) -> dict[str, int | float | None]:
         return {
@@ -85,6 +93,8 @@ class Alignment:
             "bound_ns": self.bound_ns,
             "common": self.common,
             "drift_ppm": round(self.drift * 1e6, 3),
+            "step_ns": self.step_ns,
+            "step_at_ns": self.step_at_ns if self.step_ns else None,
         }
 
 
@@ -114,6 +124,8 @@ class _Link:
     common: int
     drift: float = 0.0
     at_ns: int = 0
+    step_ns: int = 0
+    step_at_ns: int = 0
 
 
 def align(alike: Alike) -> list[Alignment]:
@@ -124,7 +136,7 @@ def align(alike: Alike) -> list[Alignment]:
     for first, second in combinations(sharing, 2):
         a, b = alike.common(first, second)
         in_a, in_b = _within(a, alike.begin[first]), _within(b, alike.begin[second])
-        found = _link(parts[first], parts[second], in_a, in_b)
+        found = _link(parts[first], parts[second], in_a, in_b, may_step=len(parts) == 2)
         if found is not None:
             links[first, second] = found
     aligned: dict[int, Alignment] = {}
@@ -157,7 +169,15 @@ def _joined(known: Alignment, file: int, link: _Link, *, forward: bool) -> Align
     reference = 0 if known.common == 0 and known.offset_ns == 0 else known.bound_ns
     bound = None if link.bound_ns is None or reference is None else reference + link.bound_ns
     return Alignment(
-        file, known.offset_ns + offset, bound, link.common, known.drift + drift, at_ns, known.group
+        file,
+        known.offset_ns + offset,
+        bound,
+        link.common,
+        known.drift + drift,
+        at_ns,
+        known.group,
+        link.step_ns,  # of two captures only, so the first one's clock is the known one
+        link.step_at_ns,
     )
 
 
@@ -171,8 +191,14 @@ def _within(rows: RowNumbers, begin: int) -> RowNumbers:
     return found
 
 
-def _link(a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers) -> _Link | None:
-    """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic."""
+def _link(
+    a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers, *, may_step: bool = False
+) -> _Link | None:
+    """The clock of ``b`` against ``a``'s by common packets; None: they are not of the same traffic.
+
+    Args:
+        may_step: whether to see if one of the clocks was set.
+    """
     if not len(in_a):
         return None
     common = len(in_a)
@@ -180,13 +206,19 @@ def _link(a: Outline, b: Outline, in_a: RowNumbers, in_b: RowNumbers) -> _Link |
     for at in range(0, common, PIECE):
         piece = slice(at, at + PIECE)
         np.subtract(b.time_ns[in_b[piece]], a.time_ns[in_a[piece]], out=ahead[piece])
+    step = None
+    if may_step and int(ahead.max()) - int(ahead.min()) >= LEAST_NS:
+        step = find_step(b, in_b, ahead, _Ways(a, in_a).of)
+        if step is not None:
+            ahead -= np.where(b.time_ns[in_b[:]] >= step[1], step[0], 0)
     kept = _together(ahead)
     if kept is not None:
         ahead, in_a, in_b = ahead[kept], in_a[kept], in_b[kept]
     if not _share(a, b, in_a, in_b):
         return None
     found = _clock(ahead, _Ways(a, in_a), lambda: b.time_ns[in_b[:]], common)
-    return found or _Link(_one_way(a, b, in_a, ahead), None, common)
+    found = found or _Link(_one_way(a, b, in_a, ahead), None, common)
+    return found if step is None else replace(found, step_ns=step[0], step_at_ns=step[1])
 
 
 class _Ways:

@@ -185,11 +185,17 @@ class Sightings:
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
-        """The aligned times of each capture's first and last packet; (0, −1) of one without any."""
+        """From when to when each capture ran, by its packets; (0, −1) of one without any.
+
+        What was sent behind its first packet would have come behind it: so the time counts at which another
+        capture may have seen that one before.
+        """
         found = []
         for seen_ns, frames in zip(self.seen_ns, self.frames, strict=True):
-            times = np.asarray(seen_ns)[np.asarray(frames) != 0]
-            found.append((int(times.min()), int(times.max())) if len(times) else (0, -1))
+            has = np.asarray(frames) != 0
+            times = np.asarray(seen_ns)[has]
+            first = int(np.asarray(self.time_ns)[has].min()) if len(times) else 0
+            found.append((first, int(times.max())) if len(times) else (0, -1))
         return found
 
     def ends_of(self, row: int) -> tuple[str, str]:

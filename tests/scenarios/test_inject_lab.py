@@ -17,7 +17,7 @@ from typing import Any
 import inject_inside
 import pytest
 from amount import needs_more, or_skipped
-from lab_boot import Boot, Part
+from lab_boot import PROCESSORS, Boot, Part
 from lab_forks import PRELOADED
 
 from rocekit.analysis import Analysis, analyze
@@ -230,8 +230,8 @@ def test_each_way_of_waiting_is_measured(facts: dict[str, Any], cm: str, cq: str
 
 @pytest.mark.parametrize("cm", CM_WAYS)
 def test_who_sleeps_for_completions_saves_cpu(facts: dict[str, Any], cm: str) -> None:
-    if any((cm, cq) not in inject_inside.WAYS for cq in CQ_WAYS):
-        needs_more()
+    if PROCESSORS < 2 or any((cm, cq) not in inject_inside.WAYS for cq in CQ_WAYS):
+        needs_more()  # on one processor two programs that poll take half of it each
     busy, *asleep = (facts["runs"][f"ping-sr-{cm}-{cq}"]["outcome"]["cpu_percent"] for cq in CQ_WAYS)
     assert max(asleep) < busy
 

@@ -37,6 +37,9 @@ def status_of(pid: int) -> list[dict[str, str]]:
     """What the kernel says of each thread of a process, by the names in /proc/PID/status."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        lines = (task / "status").read_text().splitlines()
+        try:
+            lines = (task / "status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
         found.append({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
     return found

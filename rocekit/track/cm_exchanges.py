@@ -27,6 +27,8 @@ _TRANSPORTS: Final = {0: "RC", 1: "UC", 2: "RD", 3: "XRC"}
 #: A CM sends a message again only after its response timeout. What comes before this share of it is a copy,
 #: if it has the same IPv4 identification.
 _SOON: Final = 1 / 2
+#: So many messages of an exchange are looked at for another with the same identification, the first ones.
+_OTHERS: Final = 32
 #: The same without IPv4 identifications.
 _AT_ONCE: Final = 1 / 8
 _IDS: Final = ("local_comm_id", "remote_comm_id")
@@ -263,7 +265,7 @@ def _is_copy(record: CmRecord, before: CmRecord) -> bool:
     if ip_id != before.ip_id:
         return False
     if before.exchange is not None:
-        for other in before.exchange.records:
+        for other in before.exchange.records[:_OTHERS]:
             if other.ip_id == ip_id and other.src == record.src and other.message != record.message:
                 ip_id = 0
     timeout_ns = 0 if before.exchange is None else before.exchange.response_timeout_ns(record.message)

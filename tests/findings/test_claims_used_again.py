@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from places import PCAPS
 from talk import MS, TIMEOUT, Talk, named
 
 import rocekit
+from rocekit.findings.stories import used_again
+from rocekit.track.transfers import Transfer
 from rocekit.wire.icrc import icrc_bytes
 from rocekit.wire.packet_kinds import KINDS, REQUEST
 
@@ -124,3 +127,28 @@ def test_the_story_is_the_same_wherever_the_psns_begin(name: str, tmp_path: Path
     assert any(t.to_dict()["last_psn"] < t.to_dict()["first_psn"] for t in after.transfers) or all(
         t.packets < 4 for t in after.transfers
     )
+
+
+def test_messages_before_many_repeats_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ACK for all messages leaves each repeat open: 20,000 of both would take the square."""
+    made = []
+    whole = used_again._Answers
+
+    def counted(transfers: Sequence[Transfer]) -> used_again._Answers:
+        made.append(len(transfers))
+        return whole(transfers)
+
+    monkeypatch.setattr(used_again, "_Answers", counted)
+    t = Talk()
+    for psn in range(10):
+        t.send(psn)
+    t.ack(9)
+    for _ in range(8):
+        t.wait(TIMEOUT)
+        t.send(0)
+        t.ack(9)
+        t.wait(TIMEOUT)
+        t.send(5)
+        t.ack(9)
+    t.findings()
+    assert len(made) == 1

@@ -574,3 +574,20 @@ def test_one_ack_in_the_middle_leaves_open_what_was_lost() -> None:
     t.wait(60 * US)
     t.ack(107)
     assert "or its response" in only(t.findings(), "tail-loss").title
+
+
+@pytest.mark.parametrize("acks", [1, 2])
+def test_an_ack_that_may_have_come_twice_does_not_say_what_was_lost(acks: int) -> None:
+    """With identification 0, a second ACK may be a copy that the network or a mirror made."""
+    t = settled(Talk(), 99)
+    t.common["identification"] = 0
+    t.write(100, 8)
+    t.wait(TIMEOUT)
+    t.write(100, 8)
+    t.wait(60 * US)
+    for _ in range(acks):
+        t.ack(103)
+    t.ack(107)
+    found = only(t.findings(), "tail-loss")
+    assert "or its response" in found.title
+    assert found.evidence["psns"] != [104]

@@ -66,6 +66,8 @@ _ON_TIME: Final = (0.98, 1.05)
 _STALL_NS: Final = 60_000_000
 #: A response after less than this share of the shortest turnaround is not to what was just sent.
 _SOONER: Final = 0.75
+#: So many equal ACKs may be one that came twice, where identifications do not tell.
+_COPY: Final = 2
 #: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
 _WINDOW: Final = 64
 
@@ -292,7 +294,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             return True
         story.rule = ACK_LOSS
         return True
-    if answer is not None and run.first_psn <= answer < sent and opener.same_answers > 1:
+    if answer is not None and run.first_psn <= answer < sent and opener.same_answers > _COPY:
         # What is acknowledged again and again had arrived before (9.7.5.1.2).
         story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
         return True

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
+    from rocekit.track.transfers import Transfer
 
 _SILENT: Final = frozenset({ACK_LOSS, IMPLIED_NAK, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 #: So many responses, one after the other, are not all lost behind the capture point.
@@ -34,6 +35,7 @@ _RESPONSES: Final = 3
 def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Leave open what a QP that is used again may explain: repeats without a NAK from its first PSN on."""
     again: dict[tuple[int, int], int] = {}
+    answers: dict[tuple[int, int], _Answers] = {}
     for story in sorted(stories, key=lambda story: story.first_ns()):
         way = story.connection.id, story.side
         if story.rule not in _SILENT or story.naks or story.rnrs:
@@ -41,11 +43,15 @@ def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
         if way in again and story.psn <= again[way]:
             story.rule = USED_AGAIN
             continue
-        first, time_ns = _first_psn(story), story.first_ns()
-        requests = story.connection.progress[story.side]
-        if requests is None or first is None or first > requests.begin:
+        transfers, requests = evidence.transfers_of.get(way), story.connection.progress[story.side]
+        if requests is None or not transfers or transfers[0].acked_ns is None:
+            continue  # its first message has no response
+        first = _first_psn(story)
+        if first is None or first > requests.begin:
             continue
-        responses, last = _answered(evidence, way, time_ns)
+        if way not in answers:
+            answers[way] = _Answers(transfers)
+        responses, last = answers[way].before(story.first_ns())
         if responses >= (_RESPONSES if first == requests.begin else 1):
             story.rule = USED_AGAIN
             again[way] = last
@@ -59,16 +65,37 @@ def _first_psn(story: Story) -> int | None:
     return min((event.psn for event in story.late), default=None)
 
 
-def _answered(evidence: Evidence, way: tuple[int, int], time_ns: int) -> tuple[int, int]:
-    """How many responses acknowledged all that was sent before a time, and the last PSN of that.
+class _Answers:
+    """The responses to a requester's messages, from the first one on that it sent until one has none.
 
-    0 responses if something had none.
+    Args:
+        transfers: its messages, in the order in which they began.
     """
-    transfers = evidence.transfers_of.get(way, [])
-    before = transfers[: bisect_left(transfers, time_ns, key=lambda t: t.first_ns)]
-    frames = set()
-    for t in before:
-        if t.acked_ns is None or t.acked_ns >= time_ns:
+
+    def __init__(self, transfers: Sequence[Transfer]) -> None:
+        self._began: list[int] = []
+        self._all: list[tuple[int, int, int]] = []
+        frames: set[int | None] = set()
+        latest_ns = last = 0
+        self._end_ns: int | None = None
+        for t in transfers:
+            if t.acked_ns is None:
+                self._end_ns = t.first_ns
+                return
+            frames.add(t.acked_frame)
+            latest_ns, last = max(latest_ns, t.acked_ns), max(last, t.last_psn)
+            self._began.append(t.first_ns)
+            self._all.append((latest_ns, len(frames), last))
+
+    def before(self, time_ns: int) -> tuple[int, int]:
+        """How many acknowledged all that was sent before a time, and the last PSN of that.
+
+        0 responses if something had none by then.
+        """
+        if self._end_ns is not None and self._end_ns < time_ns:
             return 0, 0
-        frames.add(t.acked_frame)
-    return len(frames), max((t.last_psn for t in before), default=0)
+        count = bisect_left(self._began, time_ns)
+        if not count:
+            return 0, 0
+        latest_ns, responses, last = self._all[count - 1]
+        return (responses, last) if latest_ns < time_ns else (0, 0)

@@ -390,7 +390,7 @@ def read_programs(journal: Journal) -> Programs:
 
 def _is_beginning(event: JournalEvent) -> bool:
     """Whether a QP can have posted nothing before its first event: it was made, or is set up (10.3.1)."""
-    set_up = event.event == "qp_modified" and event["state"] in ("INIT", "RTR", "RTS")
+    set_up = event.event == "qp_modified" and event.get("state") in ("INIT", "RTR", "RTS")
     return not event.restated and (event.event == "qp_created" or set_up)
 
 

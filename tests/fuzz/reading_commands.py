@@ -202,6 +202,8 @@ def check_input(given: HostileInput, lines: tuple[str, ...], folder: Path, good:
     Raises:
         Exception: whatever is wrong, a HostileFailure or what a parser let out.
     """
+    for left in folder.glob("x.*"):  # a journal of before would be read with a capture, as it is beside it
+        left.unlink()
     file = folder / f"x{given.suffix}"
     file.write_bytes(given.data)
     with bounded():

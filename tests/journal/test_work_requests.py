@@ -178,3 +178,9 @@ def test_each_opcode_of_verbs_is_an_operation_of_transfers(opcode: str, operatio
 def test_work_requests_of_all_qps_are_sorted_by_the_time_of_posting() -> None:
     found = programs("A wr 1 SEND 64\n +1us\n B wr 2 SEND 64\n +1us\n A wr 3 SEND 64")
     assert [wr.wr_id for wr in found.work_requests] == [1, 2, 3]
+
+
+def test_a_qp_whose_first_event_changes_no_state_is_not_at_its_beginning() -> None:
+    """As where the recorder was attached, and the program then changes access rights or a timeout only."""
+    told = qp_of("A modified timeout=14")
+    assert not told.begun

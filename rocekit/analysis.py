@@ -43,7 +43,6 @@ from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.points.twice import may_be_doubled
 from rocekit.report.record_table import RecordTable
 from rocekit.track.tracker import Tracker
-from rocekit.wire.notebook_html import escape
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
@@ -145,6 +144,7 @@ class Analysis(Results):
     def html_of(self, what: object) -> str:
         """What a notebook shows of a finding or an explanation of this analysis, with pictures."""
         from rocekit.report.notebook import explanation_html, finding_html
+        from rocekit.wire.notebook_html import escape
 
         if isinstance(what, Finding):
             return finding_html(what, self, self.drawings)

@@ -6,7 +6,6 @@ loaded only when a command needs it.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -85,6 +84,8 @@ def load_numpy() -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document and a newline on standard output."""
+    import json  # most commands print text
+
     click.echo(json.dumps(document, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 

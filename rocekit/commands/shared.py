@@ -232,11 +232,11 @@ def capture_time(text: str | None, option: str, analysis: Analysis) -> int | Non
 
 def say_if_slow(files: Sequence[Path]) -> None:
     """One line on standard error if the loops over a large capture run as plain Python."""
+    if _bytes_of(files) < _SLOW_BYTES:
+        return
     from rocekit import _compiled
 
-    if _compiled.state(_compiled.PACKAGE) == _compiled.COMPILED:
-        return
-    if _bytes_of(files) >= _SLOW_BYTES:
+    if _compiled.state(_compiled.PACKAGE) != _compiled.COMPILED:
         click.echo(
             "rocekit is not compiled here: the results are the same, slower (`rocekit doctor`)", err=True
         )

@@ -14,10 +14,8 @@ from rocekit.files.reader import open_capture
 from rocekit.machine.limits import met_words
 from rocekit.packets import Packets, in_file_order
 from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
-from rocekit.packets.pauses import Pause
 from rocekit.packets.witnesses import Witnesses
 from rocekit.points.turnarounds import Sampler
-from rocekit.wire.notebook_html import block, escape
 from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from rocekit.counters.comparison import CounterComparison
     from rocekit.findings import Evidence, Finding
     from rocekit.packets.merging.alignment import Alignment
+    from rocekit.packets.pauses import Pause
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
     from rocekit.points.paths import Paths
@@ -263,6 +262,8 @@ class Results:
 
     def html_of(self, what: object) -> str:
         """What a notebook shows of a finding or an explanation of this analysis."""
+        from rocekit.wire.notebook_html import block, escape
+
         return block(f"<pre>{escape(what)}</pre>")
 
     def vantages(self) -> Vantages:

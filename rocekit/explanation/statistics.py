@@ -27,7 +27,7 @@ from rocekit.wire.network import ECN_BITS
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
-    from rocekit.flows.observer import FlowView
+    from rocekit.flows.view import FlowView
     from rocekit.points.sightings import OneWay
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer

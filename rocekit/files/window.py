@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from rocekit.files.read_ahead import HEADROOM, ReadAhead
 from rocekit.files.source import ByteSource, RawSource, read_head
 from rocekit.files.unpack import unpacked
 
 if TYPE_CHECKING:
+    from rocekit.files.read_ahead import ReadAhead
     from rocekit.files.spool import Spool
 
 CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
@@ -46,6 +46,8 @@ class Window:
 
     def read_ahead(self) -> None:
         """Have a thread read from now on."""
+        from rocekit.files.read_ahead import ReadAhead  # of large files only
+
         self.ahead = ReadAhead(self._source, self._chunk)
 
     def close(self) -> None:
@@ -87,6 +89,8 @@ class Window:
 
     def _next_chunk(self, ahead: ReadAhead) -> bool:
         """Go on in the buffer that was read ahead, with the unused bytes copied in front of it."""
+        from rocekit.files.read_ahead import HEADROOM
+
         left = self.array[self.start : self.end].copy()  # its buffer is about to be used again
         array, got = ahead.take()
         place = self.base + self.start

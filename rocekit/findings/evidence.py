@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.findings.errors_in_time import ErrorsInTime
-from rocekit.findings.passed_sizes import PassedSizes, largest_packet
 from rocekit.track.connections import NEITHER_KNOWN, Totals, totals_of
 from rocekit.track.transfers import ACKED, EventSurvey, has_events
 from rocekit.wire import local_ack_timeout_ns
@@ -17,6 +15,8 @@ from rocekit.wire.psn import MASK, diff
 
 if TYPE_CHECKING:
     from rocekit.counters.comparison import CounterComparison
+    from rocekit.findings.errors_in_time import ErrorsInTime
+    from rocekit.findings.passed_sizes import PassedSizes
     from rocekit.findings.stories.story import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
@@ -44,7 +44,7 @@ _ASKED_ENOUGH: Final = 3
 _ANNOUNCES_PSNS: Final = frozenset({"cm", "handshake"})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Evidence:
     """All that is known from a capture and its journals.
 
@@ -186,6 +186,10 @@ class Evidence:
         found: dict[frozenset[str], list[IcmpError]] = defaultdict(list)
         for error in () if self.witnesses is None else self.witnesses.icmp:
             found[frozenset((error.quote.src, error.quote.dst))].append(error)
+        if not found:
+            return {}
+        from rocekit.findings.errors_in_time import ErrorsInTime
+
         return {hosts: ErrorsInTime(errors) for hosts, errors in found.items()}
 
     @cached_property
@@ -407,6 +411,8 @@ class Evidence:
         read = transfer.is_read
         if read and transfer.response_next > transfer.first_psn:
             return 0, 0
+        from rocekit.findings.passed_sizes import largest_packet
+
         large = largest_packet(transfer)
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
         if large <= _FITS_EVERYWHERE or not alive:
@@ -422,6 +428,8 @@ class Evidence:
 
     @cached_property
     def _passed(self) -> PassedSizes:
+        from rocekit.findings.passed_sizes import PassedSizes
+
         return PassedSizes(self.transfers_of, self.connections_by_id)
 
     @cached_property

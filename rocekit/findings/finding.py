@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_name
-from rocekit.wire.notebook_html import block, paragraph
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -89,6 +88,8 @@ class Finding:
     in_notebook: Callable[[Any], str] | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
+        from rocekit.wire.notebook_html import block, paragraph
+
         return block(paragraph(str(self))) if self.in_notebook is None else self.in_notebook(self)
 
     def __getstate__(self) -> dict[str, Any]:

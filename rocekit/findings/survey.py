@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.flows.view import REQUEST
+from rocekit.flows.table import REQUEST
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocekit.flows.observer import FlowView, Observer
+    from rocekit.flows.observer import Observer
+    from rocekit.flows.view import FlowView
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]

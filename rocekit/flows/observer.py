@@ -16,17 +16,17 @@ from rocekit.files.frame_names import FRAME_BITS
 from rocekit.flows.first_messages import FirstMessages
 from rocekit.flows.scopes import FlowKey
 from rocekit.flows.silences import Silences
-from rocekit.flows.table import FlowTable
-from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
+from rocekit.flows.table import CNP, REQUEST, RESPONSE, FlowTable
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
 from rocekit.packets.flow_numbers import ADDRESS_BITS, FlowNumbers
 from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
+    from rocekit.flows.view import FlowView
     from rocekit.packets import Packets
     from rocekit.track.connections import Connection
 
-__all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
+__all__ = ["BadPacket", "Observer", "REQUEST", "RESPONSE", "CNP"]
 
 Ints = NDArray[np.int64]
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.files.frame_names import FRAME_BITS
+from rocekit.flows import MOST_SPANS, RATE_NS
 from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.flows.sums import UNKNOWN, FlowSums
-from rocekit.flows.view import CNP, MOST_SPANS, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.wire import ACK, CNP_OPCODE, OPCODES, RNR_NAK, make_syndrome, packet_kinds, syndrome_kind
 from rocekit.wire.network import DSCP_BITS, ECN_CE
@@ -23,12 +23,14 @@ from rocekit.wire.sorting import distinct
 from rocekit.wire.sorting import starts as starts_of
 
 if TYPE_CHECKING:
+    from rocekit.flows.view import FlowView
     from rocekit.packets import Packets
 
 Ints = NDArray[np.int64]
 
 #: Marks and CNPs of a flow kept one by one; more are only counted.
 MAX_KEPT: Final = 10_000
+REQUEST, RESPONSE, CNP = "request", "response", "cnp"
 #: Names of kinds of packets, by their index in ``_KIND_OF``.
 _KINDS: Final = (REQUEST, RESPONSE, CNP)
 _VARIED: Final = -2
@@ -250,6 +252,9 @@ class FlowTable:
 
     def view(self, number: int) -> FlowView:
         """The flow with a number that ``numbers`` gives."""
+        # Where no rule asks for a flow, there are only columns.
+        from rocekit.flows.view import FlowView
+
         column = self._sums.row(number)
         marks = {name: int(kept[number]) if number < len(kept) else 0 for name, kept in self._marks.items()}
         shapes = self._sums.shapes.get(number) or {column["shape"]}

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
-#: Payload bytes of a flow are summed over spans of this length: its rate over time.
-RATE_NS: Final = 1_000_000
-#: Spans of a flow's rate that are kept: the first ones with payload.
-MOST_SPANS: Final = 100_000
-
-REQUEST, RESPONSE, CNP = "request", "response", "cnp"
+from rocekit.flows import MOST_SPANS, RATE_NS
 
 
 @dataclass(slots=True, eq=False, repr=False)

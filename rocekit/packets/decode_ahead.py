@@ -6,11 +6,12 @@ Most of that time goes into dissecting and ICRCs, which run without the interpre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from queue import SimpleQueue
+
     from rocekit.files.frames import FrameBatch
     from rocekit.files.read_ahead import ReadAhead
     from rocekit.files.reader import CaptureReader
@@ -49,6 +50,8 @@ class _Ahead:
     """Decodes one batch while the caller works on the one before."""
 
     def __init__(self, reader: CaptureReader, chunks: ReadAhead, decoder: Decoder) -> None:
+        from queue import SimpleQueue  # of large files only
+
         self._batches, self._decoder = iter(reader), decoder
         self._chunks = chunks
         chunks.keeps = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -28,14 +28,16 @@ from rocekit.packets.dissecting.columns import AROUND, PACKET_COLUMNS
 from rocekit.packets.flow_numbers import Addresses, FlowNumbers, PairNumbers
 from rocekit.packets.foreign import ForeignPackets
 from rocekit.packets.icrc_columns import icrc_columns
-from rocekit.packets.locations import Locations
 from rocekit.packets.malformed import UNKNOWN_OPCODE
 from rocekit.packets.other_frames import NOT_ROCE, count_others
-from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
 from rocekit.packets.witnesses import Witnesses
 from rocekit.packets.wrappings import LOOK_AHEAD, Fronts, Wrappings
 from rocekit.wire import ICRC_BYTES, VENDOR
 from rocekit.wire.byte_rows import gather
+
+if TYPE_CHECKING:
+    from rocekit.packets.locations import Locations
+    from rocekit.packets.pauses import Pause
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -150,6 +152,8 @@ class Decoder:
     @property
     def network(self) -> Locations:
         """Where the packets of the last batch are in its frames."""
+        from rocekit.packets.locations import Locations  # for those who change frames
+
         return Locations.of(self._dissector)
 
     @property
@@ -310,6 +314,8 @@ class Decoder:
 
     def _note_pauses(self, batch: FrameBatch, layer: Column, ethertype: Column) -> int:
         """Keep the pause frames of a batch; returns how many there are."""
+        from rocekit.packets.pauses import MAX_PAUSES, find_pauses, pauses_of
+
         found = find_pauses(batch, layer, ethertype)
         self.pauses += pauses_of(batch, found[: MAX_PAUSES - len(self.pauses)])
         return len(found)

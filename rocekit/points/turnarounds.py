@@ -145,7 +145,7 @@ class Sampler:
         return {name: column[rows] for name, column in columns.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Floor:
     """The shortest turnaround of a host.
 

@@ -10,7 +10,6 @@ from rocekit.explanation.results import Results, Table
 from rocekit.files.frame_names import frame_name
 from rocekit.report.text import transfer_row
 from rocekit.wire import OPCODES
-from rocekit.wire.notebook_html import block, heading, html_table, paragraph
 from rocekit.wire.words import end, plural
 
 if TYPE_CHECKING:
@@ -82,12 +81,16 @@ class RecordTable(Table[T]):
         return as_pandas(self.to_polars())
 
     def _repr_html_(self) -> str:
+        from rocekit.wire.notebook_html import block, heading, paragraph
+
         more = len(self) - SHOWN
         note = paragraph(f"… and {more:,} more: to_polars() and to_pandas() have all", dim=True)
         return block(heading(_TITLES[self.kind](len(self))), self.html(), note if more > 0 else "")
 
     def html(self, limit: int = SHOWN) -> str:
         """The first records as an HTML table."""
+        from rocekit.wire.notebook_html import html_table
+
         several = self.analysis is not None and self.analysis.capture.several
         heads, row, right, wide = _COLUMNS[self.kind]
         return html_table(heads, (row(r, several) for r in self[:limit]), right=right, wide=wide)

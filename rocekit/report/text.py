@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rocekit.explanation.collective import collective_lines
 from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
-from rocekit.findings.text import finding_lines
 from rocekit.machine.limits import met_words
 from rocekit.packets.other_frames import NOT_ROCE
 from rocekit.track.connections import weights_of
@@ -90,6 +88,8 @@ def in_order(
     known, unknown = capture_point_lines(analysis)
     findings = [] if contents.is_blank else ["", no_findings(contents, style)]
     if analysis.findings:
+        from rocekit.findings.text import finding_lines
+
         findings = [
             "",
             *finding_lines(analysis.findings, style, several=analysis.capture.several, every=every),
@@ -420,9 +420,13 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
         f"({by_psn:,} by PSN, {contents}{len(matched) - by_psn - by_contents:,} by order), "
         f"{plural(len(journal.cm_events), 'CM event')}, {cm_matched} matched with messages"
     ]
+    told = []
+    if journal.collectives is not None:
+        from rocekit.explanation.collective import collective_lines
+
+        told = collective_lines(journal.collectives, style)
     if journal.nothing_because is not None:
         words = f"  Nothing of the journal is in this capture: {journal.nothing_because}"
-        told = [] if journal.collectives is None else collective_lines(journal.collectives, style)
         lacking = [style(f"  {line}", "warning") for line in journal.lacking]
         return [lines[0], style(words, "warning"), *lacking, *told, *_unused_lines(analysis, style)]
     lines += [style(f"  {line}", "warning") for line in journal.lacking]
@@ -440,9 +444,7 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
             lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture")
         if clock.crossed_ns:
             lines.append(style(f"  {clock.crossing}", "warning"))
-    if journal.collectives is not None:
-        lines += collective_lines(journal.collectives, style)
-    return lines + _unused_lines(analysis, style)
+    return lines + told + _unused_lines(analysis, style)
 
 
 def _unused_lines(analysis: Results, style: Style) -> list[str]:

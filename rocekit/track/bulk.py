@@ -46,14 +46,16 @@ _NOTHING: Final = -1
 _BETWEEN_BITS: Final = 24
 
 
+_MIDDLES: Final = {
+    (o.transport, o.operation): v for v, o in wire.OPCODES.items() if o.position == wire.MIDDLE
+}
+
+
 def _middle(value: int) -> int:
     opcode = wire.OPCODES.get(value)
     if opcode is None or opcode.operation not in ("SEND", "WRITE"):
         return _NOTHING
-    wanted = (opcode.transport, opcode.operation, wire.MIDDLE)
-    return next(
-        (v for v, o in wire.OPCODES.items() if (o.transport, o.operation, o.position) == wanted), _NOTHING
-    )
+    return _MIDDLES.get((opcode.transport, opcode.operation), _NOTHING)
 
 
 #: By opcode: the MIDDLE opcode of such a message.

@@ -30,7 +30,6 @@ from rocekit.track.pairs.waiting import (
     fetched,
     hosts_key,
     note_rivals,
-    seen,
     span_of,
     way_key,
 )
@@ -141,7 +140,7 @@ class Pairing(SideTable):
     # ------------------------------------------------------------------ by PSN
 
     def _new_flow(self, r: Rows, i: int, around: Wrapping) -> Flow:
-        flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
+        flow = Flow(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
         flow.around, flow.scope = around, around.scope
         if self._known.by_end:
             known = self._known.pair_of(
@@ -427,10 +426,8 @@ class Pairing(SideTable):
             connection.ips = ips
         flow.connection, flow.side = connection, side
         connection.is_in(flow.around, flow.around)
-        back = Flow(
-            flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side,
-            around=flow.around, scope=flow.scope,
-        )  # fmt: skip
+        back = Flow(flow.dst, flow.src, pair.qpns[side], flow.transport, 0)
+        back.connection, back.side, back.around, back.scope = connection, 1 - side, flow.around, flow.scope
         flow.partner, back.partner = back, flow
         self._await(back)
         if pair.connection is None:
@@ -486,7 +483,7 @@ class Pairing(SideTable):
                 continue
             if old is not None and old.connection is not None:
                 self._end(old.connection)  # the QPN is used again
-            flow = seen(src, dst, qpn, connection.transport, 0)
+            flow = Flow(src, dst, qpn, connection.transport, 0)
             flow.connection, flow.side, flow.around, flow.scope = connection, side, around, around.scope
             both.append(flow)
             self._await(both[-1])

@@ -54,7 +54,7 @@ def _parse_fields(spec: str) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Header:
     """A header's layout.
 

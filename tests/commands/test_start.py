@@ -15,6 +15,14 @@ from rocekit.wire.build import build_frame
 
 #: What an analysis of a capture without troubles has no use for.
 HEAVY = ("numpy.ma", "random", "decimal", "email", "importlib.metadata", "polars", "scapy", "secrets")
+#: What it reads or says only where there is something to say: losses, findings, journals, notebooks, JSON.
+NOTHING_TO_SAY = (
+    *("json", "queue", "rocekit.findings.stories.story", "rocekit.findings.stories.early_answers"),
+    *("rocekit.findings.alike", "rocekit.findings.text", "rocekit.findings.errors_in_time"),
+    *("rocekit.findings.passed_sizes", "rocekit.explanation.collective", "rocekit.wire.notebook_html"),
+    *("rocekit.flows.view", "rocekit.packets.locations", "rocekit.packets.pauses"),
+    "rocekit.files.read_ahead",
+)
 #: Runs a command line and prints what it has loaded.
 PROGRAM = """
 import sys
@@ -37,6 +45,33 @@ def test_a_plain_capture_needs_nothing_heavy(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     generate(path, Traffic(packets=100))
     assert loaded("analyze", path) & set(HEAVY) == set()
+
+
+def test_a_plain_capture_needs_nothing_of_what_others_have(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=100))
+    assert loaded("analyze", path) & set(NOTHING_TO_SAY) == set()
+
+
+def test_one_with_findings_loads_how_they_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=2_000, loss=0.02))
+    assert {"rocekit.findings.text", "rocekit.findings.stories.story"} <= loaded("analyze", path)
+
+
+def test_a_small_capture_is_not_asked_twice_whether_loops_are_compiled(tmp_path: Path) -> None:
+    """To look at each of the modules takes half a millisecond."""
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=100))
+    count = "import rocekit._compiled as c; asked = []; old = c.state\n"
+    count += "c.state = lambda *a: asked.append(a) or old(*a)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", count + PROGRAM + "print(len(asked), file=sys.stderr)", "analyze", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == "1"
 
 
 def test_nor_does_one_with_frames_of_other_protocols(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from rocekit.capture import PcapngWriter, open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder, Row
 from rocekit.findings.survey import Survey
-from rocekit.flows.observer import FlowView, Observer
-from rocekit.flows.view import RATE_NS
+from rocekit.flows import RATE_NS
+from rocekit.flows.observer import Observer
+from rocekit.flows.view import FlowView
 from rocekit.track.connections import Connection
 from rocekit.wire.build import build_frame
 from rocekit.wire.sorting import distinct, first_of_each, starts

@@ -44,7 +44,10 @@ def test_where_not_all_rivals_can_be_looked_at_a_pair_is_not_sure(
         lobby.add(flow)
         lobby.hold(flow, rows, row)
     lobby.requested(requester, 7, 1, 0)
-    lobby._by_ports = {Flow(0, 1, 100 + n, "RC", n, low=90, high=91): True for n in range(MANY)}
+    others = [Flow(0, 1, 100 + n, "RC", n) for n in range(MANY)]
+    for other in others:
+        other.low, other.high = 90, 91
+    lobby._by_ports = dict.fromkeys(others, True)
     assert lobby.partner(responder, rows, 1) is requester
     assert (lobby.decided_by, lobby.surely) == (decided_by, surely)
     assert met == (set() if surely else {PAIRING_LOOKS})

@@ -15,7 +15,6 @@ TELL = """
 import dataclasses, json
 from rocekit.track.connections import Connection, connected
 from rocekit.track.events import Event, happened
-from rocekit.track.pairs.waiting import Flow, seen
 from rocekit.track.transfers import Transfer, begun
 
 def told(record):
@@ -30,7 +29,6 @@ pairs = {
         begun(7, connection, 1, "SEND", 5, 11, 2),
     ),
     "Event": (Event("hole", 11, 2, 5, 7, 3, last_frame=2), happened("hole", 11, 2, 5, 7, 3)),
-    "Flow": (Flow(1, 2, 17, "RC", 49152), seen(1, 2, 17, "RC", 49152)),
 }
 print(json.dumps({name: [told(record) for record in both] for name, both in pairs.items()}))
 """

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
-from rocekit.findings.stories.early_answers import is_answered_early
 from rocekit.packets.malformed import CUT, MALFORMED
 from rocekit.track.transfers import INCOMPLETE, with_gaps
 from rocekit.wire.text_table import safe
@@ -27,7 +26,7 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
         missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
         headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
-        early = [t for t in headless if is_answered_early(t)]
+        early = _answered_early(headless) if headless else []
         if early:
             headless = [t for t in headless if t not in early]
             for side in (0, 1):
@@ -47,6 +46,13 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             "lacks",
             evidence={"dropped": evidence.dropped},
         )
+
+
+def _answered_early(headless: list[Transfer]) -> list[Transfer]:
+    """Those of transfers without a beginning that are in the capture behind their answers."""
+    from rocekit.findings.stories.early_answers import is_answered_early
+
+    return [t for t in headless if is_answered_early(t)]
 
 
 def _early(connection: Connection, transfers: list[Transfer]) -> Finding:

@@ -11,7 +11,7 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.flows.observer import FlowView
+    from rocekit.flows.view import FlowView
     from rocekit.track.connections import Connection
 
 #: A mark this close to the end of the capture is ignored: the CNP may come after the end.

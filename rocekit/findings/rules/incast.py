@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
-from rocekit.flows.view import RATE_NS
+from rocekit.flows import RATE_NS
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence

@@ -60,10 +60,6 @@ cdef class Flow:
     cpdef bint is_near(self, int64_t psn, int64_t near)
 
 
-@cython.locals(flow=Flow)
-cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
-
-
 cpdef int64_t place_of(Flow flow)
 
 

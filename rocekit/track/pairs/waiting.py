@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from os import urandom
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +39,6 @@ NONE_HELD: Final[list[Waiting]] = []
 _NO_VOTES: Final[dict[Flow, int]] = {}
 
 
-@dataclass(eq=False)
 class Flow:
     """Packets of one (source, destination, destination QPN).
 
@@ -61,31 +59,18 @@ class Flow:
         clean: what the clean lane has of its sender's side, once its connection is known.
     """
 
-    src: int
-    dst: int
-    qpn: int
-    transport: str
-    sport: int
-    low: int = -1
-    high: int = -1
-    responses: int = 0
-    votes: dict[Flow, int] = field(default_factory=lambda: _NO_VOTES)
-    connection: Connection | None = None
-    side: int = 0
-    first_request_ns: int = 0
-    held: list[Waiting] = field(default_factory=lambda: NONE_HELD)
-    held_ns: int = 0
-    waits: int = 0
-    turn: int = -1
-    chained: int = 0
-    lobby: Any = None  # a Lobby, which knows this module
-    first_bucket: int = -1
-    last_bucket: int = -1
-    number: int = -1
-    partner: Flow | None = None
-    around: Wrapping = PLAIN
-    scope: int = 0
-    clean: CleanSide | None = None
+    def __init__(self, src: int, dst: int, qpn: int, transport: str, sport: int) -> None:
+        self.src, self.dst, self.qpn, self.transport, self.sport = src, dst, qpn, transport, sport
+        self.low = self.high = self.first_bucket = self.last_bucket = self.number = self.turn = -1
+        self.responses = self.side = self.first_request_ns = self.held_ns = self.waits = self.chained = 0
+        self.scope = 0
+        self.votes = _NO_VOTES
+        self.held = NONE_HELD
+        self.connection: Connection | None = None
+        self.partner: Flow | None = None
+        self.clean: CleanSide | None = None
+        self.lobby: Any = None  # a Lobby, which knows this module
+        self.around: Wrapping = PLAIN
 
     def hold(self, packet: Waiting) -> None:
         """One more packet waits."""
@@ -137,15 +122,6 @@ class Flow:
             return False
         p = self.high + ((psn - self.high + HALF) & MASK) - HALF
         return self.low - near <= p <= self.high + near
-
-
-def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
-    """A flow at its first packet: ``Flow(…)`` without the time that its many arguments take."""
-    flow: Flow = Flow.__new__(Flow)
-    flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
-    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = flow.turn = -1
-    flow.votes, flow.held, flow.around = _NO_VOTES, NONE_HELD, PLAIN
-    return flow
 
 
 def place_of(flow: Flow) -> int:

@@ -9,7 +9,7 @@ import pytest
 from story import Story
 
 from rocekit.track.pairs.source_ports import RULES, QpnsOfHosts, fit, of_both, of_hash, of_own
-from rocekit.track.pairs.waiting import Flow, note_rivals, seen
+from rocekit.track.pairs.waiting import Flow, note_rivals
 
 
 def in_step(qpns: list[tuple[int, int]], port: Callable[[int, int], int]) -> Story:
@@ -92,7 +92,7 @@ def test_qpns_of_hosts_says_whether_both_have_a_number(seed: int) -> None:
     same = False
     for _ in range(20):
         more = [
-            seen(draw.randrange(2), draw.randrange(2), draw.randrange(200), "RC", 1)
+            Flow(draw.randrange(2), draw.randrange(2), draw.randrange(200), "RC", 1)
             for _ in range(draw.randrange(3))
         ]
         qpns.add(more)
@@ -104,7 +104,7 @@ def test_qpns_of_hosts_says_whether_both_have_a_number(seed: int) -> None:
 
 def test_responders_are_noted_with_each_flow_in_their_order() -> None:
     """They are looked at again in this order, once one of these flows is paired."""
-    a, b, c, one, two = (seen(0, 1, number, "RC", 1) for number in range(5))
+    a, b, c, one, two = (Flow(0, 1, number, "RC", 1) for number in range(5))
     for flow in (a, b):
         one.vote(flow)
     for flow in (b, c):

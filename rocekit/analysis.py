@@ -39,6 +39,7 @@ from rocekit.findings.own_rules import find_all
 from rocekit.findings.story_builder import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
+from rocekit.machine.limits import CAPTURE_PAIRS, met_dicts
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.points.twice import may_be_doubled
 from rocekit.report.record_table import RecordTable
@@ -206,7 +207,11 @@ class Analysis(Results):
         delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
         clocks = [a.to_dict() for a in self.capture.alignments]
         found = self.capture.relations
+        limits = self.capture.limits_met
+        if found is not None and not found.are_all_listed:
+            limits = limits | {CAPTURE_PAIRS}  # only of this list, which the text has not
         return self.capture.to_dict() | {
+            "limits_met": met_dicts(limits),
             "taken_at": taken,
             "relation": None if found is None else found.overall,
             "relations": [] if found is None else [r.to_dict() for r in found.every],

@@ -11,7 +11,7 @@ import numpy as np
 
 from rocekit.explanation.contents import Contents
 from rocekit.files.reader import open_capture
-from rocekit.machine.limits import met_words
+from rocekit.machine.limits import met_dicts
 from rocekit.packets import Packets, in_file_order
 from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.witnesses import Witnesses
@@ -183,7 +183,7 @@ class CaptureSummary:
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),
             "interrupted": self.interrupted,
-            "limits_met": [{"limit": name, "meaning": met_words(name)} for name in sorted(self.limits_met)],
+            "limits_met": met_dicts(self.limits_met),
             "disordered_packets": sum(order.packets for order in self.orders.values()),
             "disorder_ns": max((order.furthest_ns for order in self.orders.values()), default=0),
             "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],

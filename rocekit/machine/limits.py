@@ -5,6 +5,7 @@ A limit that is met is said in one line, with its name. ``rocekit --limit NAME=N
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 
@@ -25,6 +26,7 @@ YAML_VALUES: Final = "yaml-values"
 PAIRING_LOOKS: Final = "pairing-looks"
 KNOWN_PAIR_LOOKS: Final = "known-pair-looks"
 PAUSE_LOOKS: Final = "pause-looks"
+CAPTURE_PAIRS: Final = "capture-pairs"
 
 LIMITS: Final[dict[str, Limit]] = {
     COMMENT_BYTES: Limit(
@@ -56,6 +58,12 @@ LIMITS: Final[dict[str, Limit]] = {
         "64 more for each sender",
         "of some senders of pause frames it was not looked for which traffic classes sent nothing meanwhile, "
         "so their findings name none",
+    ),
+    CAPTURE_PAIRS: Limit(
+        100_000,
+        "pairs of captures whose relation JSON lists: 447 captures have fewer",
+        "`relations` has only the captures that are nearest to one another in time, each two of them as far "
+        "as the limit goes; `relation` is of all",
     ),
 }
 
@@ -93,3 +101,8 @@ def how_to_raise(name: str) -> str:
 def met_words(name: str) -> str:
     """What may be wrong in an analysis that met a limit and went on, and what to do."""
     return f"limit {name} ({limit(name):,}) met: {LIMITS[name].met}; {how_to_raise(name)}"
+
+
+def met_dicts(names: Iterable[str]) -> list[dict[str, str]]:
+    """The JSON of limits that an analysis met."""
+    return [{"limit": name, "meaning": met_words(name)} for name in sorted(names)]

@@ -68,6 +68,7 @@ MODULES: Final = (
     "findings.stories.story",
     "findings.stories.builder",
     "findings.stories.copies",
+    "findings.stories.overtaken",
     "findings.stories.causes",
     "findings.stories.doubts",
     "findings.stories.early_answers",

@@ -420,7 +420,6 @@ def conclude(
 
         summary.relations = Relations.of(summary.sightings, summary.spans)
         summary.paths = Paths(summary.sightings, summary.spans, tracker.connections)
-    counters = _try_counters(trial, tracker, summary, correlation)
     evidence = Evidence(
         connections=tracker.connections,
         transfers=tracker.transfers,
@@ -440,7 +439,8 @@ def conclude(
         witnesses=summary.witnesses,
         sightings=summary.sightings,
         paths=summary.paths,
-        counters=counters,
+        counters=_try_counters(trial, tracker, summary, correlation),
+        orders=summary.orders,
         limits_met=summary.limits_met,
     )
     analysis = Analysis(
@@ -454,7 +454,7 @@ def conclude(
         evidence,
         tracker.left_out,
         paths,
-        counters,
+        list(evidence.counters),
     )
     analysis.connections.analysis = analysis.transfers.analysis = analysis
     analysis.cm.analysis = analysis.findings.analysis = analysis

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
+    from rocekit.packets.time_order import TimeOrder
     from rocekit.packets.witnesses import Witnesses
     from rocekit.packets.witnesses.icmp import IcmpError
     from rocekit.packets.witnesses.neighbours import Neighbours, Unanswered
@@ -65,6 +66,7 @@ class Evidence:
         witnesses: ICMP errors, ARP and ND; None without packets.
         sightings: which of several captures saw each packet; paths: what happened to it between them.
         counters: what devices counted, compared with the packets.
+        orders: by file, how packets were put in order whose times run back.
         limits_met: gets the names of limits that kept rules from looking at everything.
     """
 
@@ -87,7 +89,13 @@ class Evidence:
     sightings: Sightings | None = None
     paths: Paths | None = None
     counters: Sequence[CounterComparison] = ()
+    orders: Mapping[int, TimeOrder] = field(default_factory=dict)
     limits_met: set[str] = field(default_factory=set)
+
+    @cached_property
+    def overtaken(self) -> frozenset[tuple[str, str, int]]:
+        """(Sender, receiver, PSN) of requests that a NAK names and that were overtaken in a file's order."""
+        return frozenset().union(*(order.refused for order in self.orders.values()))
 
     @cached_property
     def stories(self) -> list[Story]:

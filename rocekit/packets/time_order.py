@@ -74,12 +74,15 @@ class TimeOrder:
         packets: how many are behind a later one in the file; furthest_ns: by how much at most.
         by: ``BY_TIME``, ``BY_CLOCKS`` or ``BY_FILE``.
         shifts_ns: with ``BY_CLOCKS``, by sender, what is added to its times.
+        refused: (sender, receiver, PSN) of requests that a later one overtook in the file, and that a NAK
+            behind it names, if that is so of most that were overtaken: responders saw the file's order.
     """
 
     packets: int
     furthest_ns: int
     by: str = BY_TIME
     shifts_ns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    refused: frozenset[tuple[str, str, int]] = frozenset()
 
     def shifted(self, packets: Packets) -> Packets:
         """Packets at the times of one clock."""
@@ -291,11 +294,14 @@ class OrderSurvey:
 
         A responder's own packets, on the host that captured, do not run back.
         """
-        named = sum(
-            self._refused.get(one, -1) > place and one[1] not in self._back
-            for one, place in self._overtaken.items()
-        )
-        return named > 0 and named >= _REFUSED * len(self._overtaken)
+        return self._are_most([one for one in self._named() if one[1] not in self._back])
+
+    def _named(self) -> list[tuple[int, int, int]]:
+        """The overtaken requests that a NAK behind them names."""
+        return [one for one, place in self._overtaken.items() if self._refused.get(one, -1) > place]
+
+    def _are_most(self, named: list[tuple[int, int, int]]) -> bool:
+        return len(named) >= max(1, _REFUSED * len(self._overtaken))
 
     def order(self) -> TimeOrder:
         """How the packets are to be put in order; where times leave it open, the sample decides."""
@@ -314,7 +320,11 @@ class OrderSurvey:
         return self._choose(orders, Packets.concat(self._sample))
 
     def _as(self, by: str, shifts_ns: Mapping[str, int] = MappingProxyType({})) -> TimeOrder:
-        return TimeOrder(self.packets, self.furthest_ns, by, MappingProxyType(dict(shifts_ns)))
+        names, named = self._addresses, self._named()
+        if not self._are_most(named):
+            named = []
+        refused = frozenset((names[src], names[dst], psn) for src, dst, psn in named)
+        return TimeOrder(self.packets, self.furthest_ns, by, MappingProxyType(dict(shifts_ns)), refused)
 
     def _shifts(self) -> dict[int, int] | None:
         """What to add to each sender's times so that all run forward; None: their clocks are not it.

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import pytest
 from alike import PORTS, adaptive_routing, sprayed
-from talk import US, Talk, named, only, settled
+from talk import US, Talk, named, of_rule, only, settled
 
 from rocekit import wire
-from rocekit.findings import Finding
 
 UNDO = "Keep a flow on one path"
-
-
-def of_rule(findings: list[Finding], rule: str) -> list[Finding]:
-    return [f for f in findings if f.rule == rule]
 
 
 @pytest.mark.parametrize("ids", [True, False])

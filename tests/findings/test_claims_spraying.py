@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from alike import analyzed
 from fabric import AT_REQUESTER, AT_RESPONDER, BETWEEN, PLACES, Fabric
-from talk import MS, Talk, named, only
-
-from rocekit.findings import Finding
+from talk import MS, Talk, named, of_rule, only
 
 SPREADS = ((0, 400, 900, 1_700), (0, 1_000, 3_000), (0, 200))
 #: One path in many is longer.
@@ -23,10 +21,6 @@ RARELY = (*(0,) * 60, 1_500)
 ADAPTIVE: dict[str, Any] = {"primary_local_ack_timeout": 20}  # 4.295 s
 BOTH = pytest.mark.parametrize("ids", [True, False], ids=["counted", "zero"])
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
-
-
-def of_rule(findings: list[Finding], rule: str) -> list[Finding]:
-    return [f for f in findings if f.rule == rule]
 
 
 # ---------------------------------------------------------------------- sprayed WRITEs

@@ -277,6 +277,11 @@ def named(findings: Iterable[Finding]) -> list[str]:
     return [f.rule for f in findings if f.severity != "info"]
 
 
+def of_rule(findings: Iterable[Finding], rule: str) -> list[Finding]:
+    """The findings of one rule."""
+    return [f for f in findings if f.rule == rule]
+
+
 TIMEOUT = 67 * MS  # local ACK timeout code 14
 
 

@@ -96,3 +96,6 @@ cdef class StoryBuilder:
 
     @cython.locals(hole=Event)
     cpdef bint _only_fills_hole(self, Story story, GoBack run)
+
+
+cpdef bint _is_cut_go_back(GoBack last, GoBack run)

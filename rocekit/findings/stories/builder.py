@@ -305,6 +305,7 @@ class StoryBuilder:
             story.naks
             and last is not None
             and run.first_psn == story.psn
+            and not _is_cut_go_back(last, run)
             and self._only_fills_hole(story, last)
         ):
             last.be_late()
@@ -336,3 +337,11 @@ class StoryBuilder:
         """Whether a run only filled the hole. A go-back would also send again the packets behind the hole."""
         hole = story.hole
         return hole is not None and run.first_sight == run.packets and run.last_psn <= hole.last_psn
+
+
+def _is_cut_go_back(last: GoBack, run: GoBack) -> bool:
+    """Whether only the first packets of a go-back came, the rest was lost, and the timer ran out.
+
+    Nothing new was sent in between, as it is behind a packet that was only late.
+    """
+    return run.cause == "timeout" and run.opener.sent_psn <= last.opener.sent_psn

@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.findings.stories.overtaken cimport Overtaken
 from rocekit.findings.stories.story cimport GoBack, Story
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
@@ -9,12 +10,12 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.transfers cimport Transfer
 
 
-@cython.locals(story=Story, still_open=list, connection=Connection, side=int64_t, wrong=bint)
+@cython.locals(story=Story, still_open=list, connection=Connection, side=int64_t, wrong=bint, overtaken=Overtaken)
 cpdef list name_causes(object evidence, list stories)
 
 
 @cython.locals(repeats=list, first=GoBack, again=GoBack, arrived=bint, nak=Event)
-cpdef bint _name_cause(object evidence, Story story)
+cpdef bint _name_cause(object evidence, Story story, Overtaken overtaken)
 
 
 @cython.locals(requests=Progress, transfer=Transfer)

@@ -40,6 +40,7 @@ from rocekit.findings.stories import (
     UNDECIDED,
 )
 from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
+from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import fits_timer, short_timer_ns
@@ -77,6 +78,7 @@ def name_causes(evidence: Evidence, stories: list[Story]) -> list[Story]:
     still_open: list[Story] = []
     connection: Connection | None = None
     side, wrong = 0, False
+    overtaken = Overtaken(evidence)
     for story in stories:
         if story.rule:
             continue
@@ -85,12 +87,12 @@ def name_causes(evidence: Evidence, stories: list[Story]) -> list[Story]:
             wrong = evidence.starts_wrong(connection, side)
         if wrong:
             story.rule = DEAD_QP
-        elif not _name_cause(evidence, story):
+        elif not _name_cause(evidence, story, overtaken):
             still_open.append(story)
     return still_open
 
 
-def _name_cause(evidence: Evidence, story: Story) -> bool:
+def _name_cause(evidence: Evidence, story: Story, overtaken: Overtaken) -> bool:
     """Name the story's rule; False if the story's own packets do not decide."""
     if story.hole is not None:
         story.lost = story.hole.last_psn - max(story.psn, story.hole.psn) + 1
@@ -107,8 +109,13 @@ def _name_cause(evidence: Evidence, story: Story) -> bool:
     if refused_too_soon(story):
         story.rule = NEEDLESS
         return True
+    if story.naks:
+        overtaken.note(story)
     if was_overtaken(story):
         story.rule = REORDERING
+        return True
+    if story.naks and overtaken.is_seen(story):
+        story.rule, story.certain = REORDERING, False
         return True
     if story.naks:
         first = story.go_backs[0] if story.go_backs else None

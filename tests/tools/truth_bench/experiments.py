@@ -243,6 +243,7 @@ FIRST: Final = (
         Fault(BETWEEN, "b", "drop 5 at random", "acks"),
     ),
     perftest("write-reorder", WRITE, 40, 16384, Fault(BETWEEN, "a", "netem delay 3ms reorder 96%")),
+    perftest("atomic-reorder", ATOMIC, 80, 8, Fault(BETWEEN, "a", "netem delay 3ms reorder 90%")),
     perftest("write-duplicate", WRITE, 40, 16384, Fault(BETWEEN, "a", "netem duplicate 4%")),
     perftest("write-tbf", WRITE, 40, 16384, Fault(BETWEEN, "a", "tbf rate 8mbit burst 6000 limit 12000")),
     perftest(
@@ -362,6 +363,14 @@ SECOND: Final = (
     ),
     perftest("write-lat-between", "ib_write_lat", 120, 64, Fault(BETWEEN, "a", "netem loss 3%")),
     perftest("read-lat-between", "ib_read_lat", 120, 2048, Fault(BETWEEN, "b", "netem loss 3%")),
+    perftest(
+        "send-lat-both-between",
+        "ib_send_lat",
+        80,
+        3000,
+        Fault(BETWEEN, "a", "netem loss 4%"),
+        Fault(BETWEEN, "b", "netem loss 4%"),
+    ),
     perftest(
         "send-uc-between", SEND, 60, 8192, Fault(BETWEEN, "a", "netem loss 3%"), options="-c UC", limit_s=4.0
     ),

@@ -1,0 +1,30 @@
+# The types of overtaken.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.findings.stories.story cimport Story
+from rocekit.track.events cimport Event
+from rocekit.track.passes cimport Pass
+from rocekit.track.transfers cimport Transfer
+
+
+cdef class Overtaken:
+    cdef object _evidence
+    cdef frozenset _seen
+    cdef dict _doubles
+
+    @cython.locals(transfer=Transfer, nak=Event, of_pass=Pass, more=int)
+    cpdef object note(self, Story story)
+
+    cpdef bint is_seen(self, Story story)
+
+    @cython.locals(transfer=Transfer)
+    cpdef bint _are_doubled(self, Story story)
+
+
+@cython.locals(event=Event, answers=int64_t, sent=int64_t, without_id=int64_t)
+cpdef int _more_answers(Transfer transfer, int64_t psn, int64_t since_ns)
+
+
+@cython.locals(event=Event, again=bint)
+cpdef bint _is_doubled(Transfer transfer)

@@ -1,0 +1,107 @@
+"""Requests that a NAK names and that were not lost: they arrived later than others sent behind them.
+
+* A responder answers each copy of a READ or atomic that arrives in its turn or later (IBA Vol. 1, 9.7.5.1.3).
+  At the time of a NAK none had arrived. So more answers than copies sent since are to an earlier copy.
+* Where a capture's times run back, the order in the file may be the one that the responder saw. If that order
+  has the packet behind a later one, and a NAK names it, both say the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocekit.track.passes import BEHIND, OPEN, OVERTAKEN
+from rocekit.wire import OWN_RESPONSE
+from rocekit.wire.psn import MASK
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories.story import Story
+    from rocekit.track.passes import Pass
+    from rocekit.track.transfers import Transfer
+
+#: A transfer that more happened to is not looked at: all its stories would look at all of it.
+_MANY: Final = 64
+_NOT, _PROBABLY, _SURELY = 0, 1, 2
+
+
+class Overtaken:
+    """Tells which requests were overtaken, of all stories of a capture.
+
+    Args:
+        evidence: what else is known.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._seen = evidence.overtaken
+        # By connection and side, whether requests come twice that were sent once.
+        self._doubles: dict[tuple[int, int], bool] = {}
+
+    def note(self, story: Story) -> None:
+        """Mark the NAKs of a story whose packet arrived after all, as its answers show."""
+        transfer = story.held_by()
+        if transfer is None or transfer.operation not in OWN_RESPONSE or len(transfer.events) > _MANY:
+            return
+        for nak in story.naks:
+            of_pass: Pass | None = nak.of_pass
+            if of_pass is None or not of_pass.ended_ns or nak.copy not in (BEHIND, OPEN):
+                continue
+            more = _more_answers(transfer, story.psn, of_pass.ended_ns)
+            if more and not self._are_doubled(story):
+                nak.copy = OVERTAKEN
+                if more == _PROBABLY:
+                    story.certain = False
+
+    def is_seen(self, story: Story) -> bool:
+        """Whether the file has the story's packet behind a later one."""
+        if not self._seen or story.hole is not None:
+            return False
+        ips, side = story.connection.ips, story.side
+        return (ips[side], ips[1 - side], story.psn & MASK) in self._seen
+
+    def _are_doubled(self, story: Story) -> bool:
+        """Whether a READ or atomic of this requester was answered again that was sent once."""
+        key = story.connection.id, story.side
+        known = self._doubles.get(key)
+        if known is None:
+            known = False
+            for transfer in self._evidence.transfers_of.get(key, ()):
+                known = known or (transfer.operation in OWN_RESPONSE and _is_doubled(transfer))
+            self._doubles[key] = known
+        return known
+
+
+def _more_answers(transfer: Transfer, psn: int, since_ns: int) -> int:
+    """Whether more answers came to a PSN than copies of it were sent since a pass ended.
+
+    ``_PROBABLY``, if they have no identification: then one of them may be a copy that the network made.
+    """
+    if transfer.is_read:
+        answers = int(transfer.response_next > psn and psn not in transfer.responses_missing)
+    else:
+        answers = int(transfer.acked_ns is not None and transfer.acked_ns > since_ns)
+    sent = without_id = 0
+    for event in transfer.events:
+        if event.time_ns <= since_ns or not event.psn <= psn <= event.last_psn:
+            continue
+        if event.kind == "response_repeat":
+            if event.ip_id == 0:
+                without_id += 1
+            else:  # a copy that the network made has its original's identification
+                answers += int(event.resent == event.count)
+        elif event.kind in ("repeat", "duplicate", "late"):
+            sent += 1
+    if not sent or answers + without_id <= sent:
+        return _NOT
+    return _SURELY if answers > sent else _PROBABLY
+
+
+def _is_doubled(transfer: Transfer) -> bool:
+    """Whether it was answered again, and not sent again."""
+    again = False
+    for event in transfer.events:
+        if event.kind == "repeat":
+            return False
+        again = again or event.kind == "response_repeat"
+    return again

@@ -39,7 +39,6 @@ from rocekit.findings.own_rules import find_all
 from rocekit.findings.story_builder import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
-from rocekit.machine.limits import CAPTURE_PAIRS, met_dicts
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.points.twice import may_be_doubled
 from rocekit.report.record_table import RecordTable
@@ -207,17 +206,9 @@ class Analysis(Results):
         delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
         clocks = [a.to_dict() for a in self.capture.alignments]
         found = self.capture.relations
-        limits = self.capture.limits_met
-        if found is not None and not found.are_all_listed:
-            limits = limits | {CAPTURE_PAIRS}  # only of this list, which the text has not
-        return self.capture.to_dict() | {
-            "limits_met": met_dicts(limits),
-            "taken_at": taken,
-            "relation": None if found is None else found.overall,
-            "relations": [] if found is None else [r.to_dict() for r in found.every],
-            "clocks": clocks,
-            "one_way": delays,
-        }
+        here = self.capture.to_dict() | {"taken_at": taken, "relation": None, "relations": []}
+        related = {} if found is None else found.to_dict(self.capture.limits_met)
+        return here | related | {"clocks": clocks, "one_way": delays}
 
     def vantage_dicts(self) -> list[dict[str, Any]]:
         """The JSON's ``vantages``: where each connection was captured, for each capture that contains it."""

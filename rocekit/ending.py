@@ -34,6 +34,11 @@ _FLUSH_S: Final = 0.5
 """How long a reader of the output may take for the rest of it, after Ctrl-C."""
 
 
+_last: Final[list[BaseException]] = []
+"""What ended the last command: while it is here, what its frames had is not freed, which takes long of a
+large capture. The process ends."""
+
+
 class Terminated(BaseException):
     """SIGTERM or SIGHUP: what was begun is taken down, as after Ctrl-C."""
 
@@ -69,9 +74,11 @@ def ending(ctx: click.Context | None = None) -> Iterator[None]:
     except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, GeneratorExit):
         raise
     # These may come while the import above runs.
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        _last[:] = [error]
         status = EXIT_INTERRUPTED
     except Terminated as error:
+        _last[:] = [error]
         say(str(error))
         status = EXIT_ERROR
     except RocekitError as error:

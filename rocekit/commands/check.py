@@ -101,7 +101,7 @@ def _judge(
 
     names, several = tuple(map(str, files)), len(files) > 1
     try:
-        analysis = load(files, journal, plain=0, own_rules=own)
+        analysis = load(files, journal, plain=0, own_rules=own, whole=True)
         need_packets(analysis, "check")
     except RocekitError as error:
         return CaptureVerdict(names, (), (), str(error))

@@ -78,7 +78,7 @@ def command(
     only_one_of(ctx, "every", "wr_ids")
     for other in ("every", "numbers", "wr_ids"):
         only_one_of(ctx, "collective", other)
-    analysis = load(files, journal, rules=rules)
+    analysis = load(files, journal, rules=rules, whole=True)
     need_packets(analysis, "explain")
     if collective is not None:
         _explain_collective(analysis, collective, output)

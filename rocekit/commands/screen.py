@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from rocekit.commands.interrupting import is_reported
 from rocekit.standard_output import standard_output
 from rocekit.wire.text_table import wrapped
 
@@ -135,6 +136,7 @@ def print_pieces(pieces: Iterable[bytes | memoryview]) -> None:
 
 def show(text: str) -> None:
     """Print a text on the screen."""
+    is_reported()
     with screen() as out:
         out.print([text])
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocekit.commands import load_numpy
+from rocekit.commands.interrupting import stopping
 from rocekit.commands.screen import Doing
 
 load_numpy()  # before anything else does
@@ -42,8 +40,6 @@ _SLOW_BYTES = 2_000_000
 _LARGE_BYTES = 1 << 20
 """From these bytes of captures on, memory that is freed is kept."""
 _RESERVED_BYTES = 256 << 20
-_ANSWER_S = 0.5
-"""What takes longer after Ctrl-C is explained."""
 _LONG_BYTES = 20_000_000
 """Smaller files are read too fast for a progress line."""
 
@@ -86,8 +82,8 @@ def load(
     say_if_slow(files)
     if _bytes_of(files) >= _LARGE_BYTES or Path("-") in files:
         keep_freed_memory(_RESERVED_BYTES)
-    stopping = nullcontext() if whole else _stopping()
-    with _phases(files) as progress, without_garbage(), stopping as stop:
+    stoppable = nullcontext() if whole else stopping(again=all(path.is_file() for path in files))
+    with _phases(files) as progress, without_garbage(), stoppable as stop:
         return analyze(
             *files,
             journals=journals or None,
@@ -98,49 +94,6 @@ def load(
             stop=stop,
             rules=[*own_rules, *(rule for path in rules for rule in rules_of_file(path))],
         )
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed. A second one, or one before anything was read, ends immediately."""
-    begun = pressed = False
-    answer = answer_later("what was read until now is being analyzed")
-
-    def press(number: int, _frame: FrameType | None) -> None:
-        nonlocal pressed
-        signal.signal(number, before)
-        if not begun:
-            raise KeyboardInterrupt
-        pressed = True
-        answer.start()
-
-    def stop() -> bool:
-        nonlocal begun
-        begun = True
-        return pressed
-
-    try:
-        before = signal.signal(signal.SIGINT, press)
-    except ValueError:  # not the main thread: no signals
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        answer.cancel()
-        signal.signal(signal.SIGINT, before)
-
-
-def answer_later(doing: str) -> threading.Timer:
-    """A timer that tells a user at a terminal what takes long after Ctrl-C; to be started by Ctrl-C."""
-
-    def answer() -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\ninterrupted: {doing}; Ctrl-C again ends at once", err=True)
-
-    timer = threading.Timer(_ANSWER_S, answer)
-    timer.daemon = True
-    return timer
 
 
 @contextmanager
@@ -169,8 +122,8 @@ def need_packets(analysis: Analysis, purpose: str) -> None:
 
 
 def not_judged(analysis: Analysis) -> list[str]:
-    """Lines to print first where there are no RoCE packets, or others that were not read."""
-    from rocekit.report.text import capture_lines
+    """Lines to print first where there are no RoCE packets, others that were not read, or a part only was."""
+    from rocekit.report.text import INTERRUPTED, capture_lines
 
     contents = analysis.capture.contents
     if contents.is_blank:
@@ -182,6 +135,8 @@ def not_judged(analysis: Analysis) -> list[str]:
         lines = [coloured(contents.one_direction, "warning"), ""]
     if contents.notice is not None:
         lines = [coloured(contents.notice, "warning"), f"→ {contents.next_step}", *(lines or [""])]
+    if analysis.capture.interrupted:
+        lines = [coloured(INTERRUPTED, "warning"), *(lines or [""])]
     return lines
 
 

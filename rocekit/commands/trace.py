@@ -268,7 +268,7 @@ def _serve(server: MetricsServer, trace: Trace, own_series: int) -> Metrics:
 def _ending_on_signal(trace: Trace) -> Iterator[None]:
     """Ctrl-C or SIGTERM ends the trace after the frames in the kernel. A second one ends immediately."""
 
-    from rocekit.commands.shared import answer_later
+    from rocekit.commands.interrupting import answer_later
 
     answer = answer_later("what was traced is being summed up")
 

@@ -8,13 +8,13 @@ all relations are counted without a look at each two captures.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rocekit.machine.limits import CAPTURE_PAIRS, limit
+from rocekit.machine.limits import CAPTURE_PAIRS, limit, met_dicts
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
@@ -111,6 +111,12 @@ class Relations:
         for first, later in enumerate(self._of):
             for second in _bits(later[relation]):
                 yield first, second
+
+    def to_dict(self, limits_met: Set[str]) -> dict[str, Any]:
+        """The JSON's keys; ``limits_met``: of the analysis, to which this list may add its own."""
+        listed = [relation.to_dict() for relation in self.every]
+        met = limits_met if self.are_all_listed else limits_met | {CAPTURE_PAIRS}
+        return {"relation": self.overall, "relations": listed, "limits_met": met_dicts(met)}
 
     def lines(self, names: Sequence[str]) -> list[str]:
         """What is to be said of captures that are not of the same traffic, a line each."""

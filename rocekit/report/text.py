@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN_TRANSFERS = 20
 SHOWN_CONNECTIONS = 100
+INTERRUPTED = "interrupted: only the part read until then is reported"
 _SHOWN_POINTS = 3
 _STATUS = attrgetter("status")
 _SHOWN_PATHS = 20
@@ -175,7 +176,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(style(f"  … and damage at {len(capture.damage) - 5} more places", "warning"))
     lines += [style(f"  {met_words(name)}", "warning") for name in sorted(capture.limits_met)]
     if capture.interrupted:
-        lines.append(style("  interrupted: only the part read until then is reported", "warning"))
+        lines.append(style(f"  {INTERRUPTED}", "warning"))
     return lines
 
 

@@ -93,7 +93,7 @@ records = {
     "track.events.Event": Event("repeat", 1, 2, 3, 4),
     "track.progress.Progress": Progress(True),
     "track.recent.Recent": Recent(),
-    "track.transfers.Transfer": Transfer(0, connection, 0, "WRITE", 1, 2, 3, 4, 5, 6),
+    "track.transfers.Transfer": Transfer(0, connection, 0, "WRITE", 1, 2, 3),
 }
 names = json.loads(sys.argv[1])
 print(json.dumps({cls: {name: value(records[cls], name) for name in names[cls]} for cls in names}))

@@ -88,10 +88,6 @@ cdef class Connection:
     cpdef int64_t psns_of_read(self, int64_t length)
 
 
-@cython.locals(connection=Connection)
-cpdef Connection connected(int64_t id, str transport, list ips, list qpns, object paired_by)
-
-
 @cython.locals(connection=Connection, ips=list, qpns=list, row=Py_ssize_t)
 cpdef ends_of(list connections, dict numbers, int64_t[:, ::1] found)
 

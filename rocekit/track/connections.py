@@ -16,7 +16,6 @@ QPNs are compared together with addresses: each host has its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from rocekit import wire
@@ -116,7 +115,6 @@ class Incident(Generic[_Value]):
             setattr(connection.met(), self._name, value)
 
 
-@dataclass(eq=False)
 class Connection:
     """A QP pair, both directions; for UD, two QPs that send to each other.
 
@@ -145,32 +143,6 @@ class Connection:
         around: what is around the packets of ``a`` and of ``b``, as their first packets show it.
     """
 
-    id: int
-    transport: str
-    ips: list[str | None]
-    qpns: list[int | None]
-    paired_by: str | None = None
-    path_mtu: int | None = None
-    packets: int = 0
-    bytes: int = 0
-    transfers: int = 0
-    retransmitted_packets: int = 0
-    naks: int = 0
-    rnr_naks: int = 0
-    cnps: int = 0
-    ce_marked: int = 0
-    duplicates: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-    progress: tuple[Progress | None, Progress | None] = (None, None)
-    negotiated: Sequence[Negotiated] = NEITHER_KNOWN
-    mtu_observed: dict[int, int] = field(default_factory=lambda: _NONE_OBSERVED)
-    largest_payload: int = 0
-    duplicate_acks: int = 0
-    around: tuple[Wrapping, Wrapping] = BOTH_PLAIN
-    paired_surely: bool = True
-    incidents: Incidents | None = None
-
     cut_responses = Incident("cut_responses", 0)
     missed = Incident[Sequence[Event]]("missed", ())
     unfilled = Incident[Sequence[Event]]("unfilled", ())
@@ -187,6 +159,28 @@ class Connection:
     missed_copies = Incident("missed_copies", 0)
     short_waits = Incident[Sequence[tuple[int, int, int]]]("short_waits", ())
     application = Incident["Application | None"]("application", None)
+
+    def __init__(
+        self,
+        id: int,
+        transport: str,
+        ips: list[str | None],
+        qpns: list[int | None],
+        paired_by: str | None = None,
+    ) -> None:
+        self.id, self.transport, self.ips, self.qpns, self.paired_by = id, transport, ips, qpns, paired_by
+        self.paired_surely = True
+        self.path_mtu: int | None = None
+        self.packets = self.bytes = self.transfers = self.retransmitted_packets = 0
+        self.naks = self.rnr_naks = self.cnps = self.ce_marked = self.duplicates = self.duplicate_acks = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.progress: tuple[Progress | None, Progress | None] = (None, None)
+        self.negotiated: Sequence[Negotiated] = NEITHER_KNOWN
+        self.mtu_observed = _NONE_OBSERVED
+        self.largest_payload = 0
+        self.around: tuple[Wrapping, Wrapping] = BOTH_PLAIN
+        self.incidents: Incidents | None = None
 
     @property
     def scopes(self) -> tuple[int, int]:
@@ -334,22 +328,6 @@ class Connection:
             "vlan": list(around.vlans) or None,
             "encapsulation": list(around.layers) or None,
         }
-
-
-def connected(
-    id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
-) -> Connection:
-    """``Connection(…)`` without the time that its many arguments take."""
-    connection: Connection = Connection.__new__(Connection)
-    connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
-    connection.paired_by = paired_by
-    connection.paired_surely = True
-    # What does not start as zero or None.
-    connection.progress = (None, None)
-    connection.negotiated = NEITHER_KNOWN
-    connection.mtu_observed = _NONE_OBSERVED
-    connection.around = BOTH_PLAIN
-    return connection
 
 
 class Totals(NamedTuple):

@@ -6,7 +6,7 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event, happened
 from rocekit.track.ledger cimport Sink
-from rocekit.track.transfers cimport Transfer, begun
+from rocekit.track.transfers cimport Transfer
 
 cdef int64_t REMEMBERED
 cdef int64_t _QPN_BITS

@@ -15,7 +15,7 @@ from rocekit.track.events import happened
 from rocekit.track.ledger import Sink
 from rocekit.track.pairs.waiting import SCOPE
 from rocekit.track.repeats import NO_COPY_NS
-from rocekit.track.transfers import SENT, Transfer, begun
+from rocekit.track.transfers import SENT, Transfer
 from rocekit.wire import IMMDT, OPCODES
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Datagrams:
             copy.last_ns, copy.sent_psn, copy.copied = time_ns, psn, int(ip_id != 0)
             before.note(copy)
             return connection
-        transfer = begun(self._sink.next_id(), connection, side, "SEND", psn, time_ns, frame)
+        transfer = Transfer(self._sink.next_id(), connection, side, "SEND", psn, time_ns, frame)
         transfer.bytes, transfer.packets, transfer.status, transfer.ended = length, 1, SENT, True
         if _HAS_IMMEDIATE[r.opcode[i]]:
             transfer.with_immediate, transfer.immediate = True, r.lesser("immediate")[i]

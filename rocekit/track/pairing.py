@@ -14,7 +14,7 @@ from rocekit.machine.limits import PAIRING_LOOKS, limit
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
-from rocekit.track.connections import Connection, connected
+from rocekit.track.connections import Connection
 from rocekit.track.lobby import Lobby, lobby_of
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
@@ -250,7 +250,7 @@ class Pairing(SideTable):
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""
-        connection = connected(
+        connection = Connection(
             len(self.connections),
             asking.transport,
             [self._addresses[asking.src], self._addresses[asking.dst]],
@@ -267,7 +267,7 @@ class Pairing(SideTable):
 
     def _connect_datagrams(self, src: int, dst: int, ends: list[int | None], around: Wrapping) -> Connection:
         addresses = self._addresses
-        connection = connected(len(self.connections), "UD", [addresses[src], addresses[dst]], ends, None)
+        connection = Connection(len(self.connections), "UD", [addresses[src], addresses[dst]], ends, None)
         connection.is_in(around, around)
         self._add(connection)
         return connection
@@ -313,7 +313,7 @@ class Pairing(SideTable):
         self._replay(waited)
 
     def _connect_responder(self, flow: Flow) -> Connection:
-        connection = connected(
+        connection = Connection(
             len(self.connections),
             flow.transport,
             [self._addresses[flow.dst], self._addresses[flow.src]],
@@ -459,7 +459,7 @@ class Pairing(SideTable):
         a_qpn, b_qpn = qpns(exchange)
         if a_qpn is None or b_qpn is None:
             return
-        connection = connected(
+        connection = Connection(
             len(self.connections),
             exchange.transport,
             [self._addresses[a], self._addresses[b]],

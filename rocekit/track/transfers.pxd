@@ -69,9 +69,3 @@ cpdef bint has_events(list transfers)
 
 @cython.locals(transfer=Transfer, found=list)
 cpdef list with_gaps(list transfers)
-
-
-@cython.locals(transfer=Transfer)
-cpdef Transfer begun(
-    int64_t id, object connection, int64_t side, str operation, int64_t psn, int64_t time_ns, int64_t frame
-)

@@ -6,7 +6,6 @@ A transfer is one message from its first packet to its last ACK: what one work r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rocekit.files.frame_names import frame_name
@@ -72,7 +71,6 @@ class Particular(Generic[_Value]):
         setattr(transfer.particulars, self._name, value)
 
 
-@dataclass(eq=False)
 class Transfer:
     """One message. PSNs are unwrapped here and 24 bits in ``to_dict``; times are ns since the epoch.
 
@@ -97,43 +95,6 @@ class Transfer:
         among the packets that are not in the capture.
     """
 
-    id: int
-    connection: Connection
-    side: int
-    operation: str
-    first_psn: int
-    last_psn: int
-    first_ns: int
-    last_ns: int
-    first_frame: int
-    last_frame: int
-    bytes: int = 0
-    packets: int = 0
-    status: str = UNACKNOWLEDGED
-    with_immediate: bool = False
-    with_invalidate: bool = False
-    va: int = 0
-    key: int = -1
-    announced: int = -1
-    ack_ns: int = _NEVER_NS
-    ack_frame: int = -1
-    acked_by_cut: bool = False
-    request_end_ns: int = 0
-    retransmitted_packets: int = 0
-    naks: int = 0
-    rnr_naks: int = 0
-    timeouts: int = 0
-    started: bool = True
-    ended: bool = False
-    maybe_several: bool = False
-    missing: PsnRanges = field(default_factory=lambda: NOTHING)
-    responses_missing: PsnRanges = field(default_factory=lambda: NOTHING)
-    response_next: int = 0
-    events: list[Event] = field(default_factory=lambda: NO_EVENTS)
-    duplicates: int = 0
-    place: int = -1
-    particulars: Particulars | None = None
-
     immediate = Particular[int]("immediate")
     invalidate_rkey = Particular[int]("invalidate_rkey")
     swap_add = Particular[int]("swap_add")
@@ -143,6 +104,26 @@ class Transfer:
     wc = Particular["WorkCompletion"]("wc")
     recv_wr = Particular["WorkRequest"]("recv_wr")
     recv_wc = Particular["WorkCompletion"]("recv_wc")
+
+    def __init__(
+        self, id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
+    ) -> None:
+        """A transfer at its first packet."""
+        self.id, self.connection, self.side, self.operation = id, connection, side, operation
+        self.first_psn = self.last_psn = psn
+        self.first_ns = self.last_ns = self.request_end_ns = time_ns
+        self.first_frame = self.last_frame = frame
+        self.bytes = self.packets = self.retransmitted_packets = self.duplicates = 0
+        self.naks = self.rnr_naks = self.timeouts = self.response_next = self.va = 0
+        self.key = self.announced = self.ack_frame = self.place = -1
+        self.ack_ns = _NEVER_NS
+        self.status = UNACKNOWLEDGED
+        self.started = True
+        self.with_immediate = self.with_invalidate = self.acked_by_cut = False
+        self.ended = self.maybe_several = False
+        self.missing = self.responses_missing = NOTHING
+        self.events = NO_EVENTS
+        self.particulars: Particulars | None = None
 
     @property
     def remote_va(self) -> int | None:
@@ -313,22 +294,3 @@ def with_gaps(transfers: list[Transfer]) -> list[Transfer]:
         ):
             found.append(transfer)
     return found
-
-
-def begun(
-    id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
-) -> Transfer:
-    """A transfer at its first packet: ``Transfer(…)`` without the time that its many arguments take."""
-    transfer: Transfer = Transfer.__new__(Transfer)
-    transfer.id, transfer.connection, transfer.side, transfer.operation = id, connection, side, operation
-    transfer.first_psn = transfer.last_psn = psn
-    transfer.first_ns = transfer.last_ns = transfer.request_end_ns = time_ns
-    transfer.first_frame = transfer.last_frame = frame
-    # What does not start as zero or None.
-    transfer.status = UNACKNOWLEDGED
-    transfer.started = True
-    transfer.key = transfer.announced = transfer.ack_frame = transfer.place = -1
-    transfer.ack_ns = _NEVER_NS
-    transfer.missing = transfer.responses_missing = NOTHING
-    transfer.events = NO_EVENTS
-    return transfer

@@ -15,7 +15,7 @@ import rocekit
 from rocekit.packets.wrapping import Wrapping
 from rocekit.points.host_pairs import PairsByName
 from rocekit.points.twice import may_be_doubled
-from rocekit.track.connections import connected
+from rocekit.track.connections import Connection
 from rocekit.wire.build import build_frame
 
 
@@ -64,11 +64,11 @@ def test_silent_ways_are_the_opposite_of_those_heard_alone(tmp_path: Path, seed:
 @pytest.mark.parametrize("twice", [False, True])
 def test_equal_ends_are_found_among_many_connections(twice: bool) -> None:
     def one(n: int) -> Any:
-        return connected(n, "RC", [f"10.0.{n >> 8}.{n & 255}", "10.1.0.1"], [None, n % 7], None)
+        return Connection(n, "RC", [f"10.0.{n >> 8}.{n & 255}", "10.1.0.1"], [None, n % 7], None)
 
     connections = [one(n) for n in range(500)]
     if twice:
-        connections.append(connected(500, "RC", ["10.0.1.4", "10.1.0.1"], [None, 260 % 7], None))
+        connections.append(Connection(500, "RC", ["10.0.1.4", "10.1.0.1"], [None, 260 % 7], None))
     assert may_be_doubled(connections) is twice
 
 
@@ -77,7 +77,7 @@ def test_equal_ends_in_two_networks_need_packets_enough_in_both(packets: int, tw
     """Two capture points have packets of both: of one packet in each network nothing is to be compared."""
 
     def one(n: int) -> Any:
-        connection = connected(n, "RC", ["10.0.0.1", "10.1.0.1"], [None, 7], None)
+        connection = Connection(n, "RC", ["10.0.0.1", "10.1.0.1"], [None, 7], None)
         connection.around = (Wrapping(n), Wrapping(n))
         connection.packets = packets if n < 2 else 1
         return connection
@@ -87,7 +87,7 @@ def test_equal_ends_in_two_networks_need_packets_enough_in_both(packets: int, tw
 
 def test_sides_in_different_networks_count_for_either() -> None:
     """A mirror may show a VLAN tag in one direction only."""
-    connections = [connected(n, "RC", ["10.0.0.1", "10.1.0.1"], [3, 7], None) for n in range(2)]
+    connections = [Connection(n, "RC", ["10.0.0.1", "10.1.0.1"], [3, 7], None) for n in range(2)]
     for number, connection in enumerate(connections):
         connection.packets = 8
         connection.around = (Wrapping(0), Wrapping(number))

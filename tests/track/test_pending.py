@@ -10,7 +10,7 @@ from rocekit.track.connections import Connection
 from rocekit.track.events import Event, happened
 from rocekit.track.ledger import Ledger, Sink
 from rocekit.track.progress import Progress
-from rocekit.track.transfers import begun
+from rocekit.track.transfers import Transfer
 
 
 def ledger() -> Ledger:
@@ -48,7 +48,7 @@ def test_a_transfer_takes_what_waited_for_it() -> None:
     mine = ledger()
     for frame, psn in enumerate((9, 4, 7, 4, 5), 1):
         mine.attribute(happened("late", frame, frame, psn, psn, 1))
-    transfer = begun(1, mine.connection, 0, "SEND", 4, 100, 100)
+    transfer = Transfer(1, mine.connection, 0, "SEND", 4, 100, 100)
     transfer.last_psn = 7
     mine.window.append(transfer)
     mine.sink = Listener()

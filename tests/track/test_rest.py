@@ -193,11 +193,13 @@ def test_every_field_of_a_transfer_is_packed() -> None:
         for node in ast.parse((folder / "transfers.py").read_text()).body
         if isinstance(node, ast.ClassDef) and node.name == "Transfer"
     )
+    (begin,) = (node for node in of.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
     fields = {
-        node.target.id
-        for node in of.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        node.attr
+        for node in ast.walk(begin)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
+    assert {"id", "events", "maybe_several", "particulars"} <= fields
     packing = (folder / "rest" / "sides.py").read_text()
     assert {name for name in fields if f"transfer.{name}" not in packing} == {"connection", "side"}
 

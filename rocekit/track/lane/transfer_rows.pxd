@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
-from rocekit.track.transfers cimport Transfer, begun
+from rocekit.track.transfers cimport Transfer
 
 cdef int64_t NEXT
 cdef int64_t ID

@@ -38,7 +38,7 @@ from rocekit.track.lane.row_layout import (
     WHAT,
     WIDTH,
 )
-from rocekit.track.transfers import ACKED, NOTHING, SENT, UNACKNOWLEDGED, Transfer, begun
+from rocekit.track.transfers import ACKED, NOTHING, SENT, UNACKNOWLEDGED, Transfer
 from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class TransferRows:
             transfer = self.objects.pop(w[at + ID])
         else:
             operation = OPERATION[what & OPCODE_MASK]
-            transfer = begun(
+            transfer = Transfer(
                 w[at + ID],
                 connection,
                 side,

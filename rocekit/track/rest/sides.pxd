@@ -12,7 +12,7 @@ from rocekit.track.recent cimport Recent
 from rocekit.track.requests cimport Requests, requests_of
 from rocekit.track.responses cimport Responses
 from rocekit.track.rest.numbers cimport NumberReader, NumberWriter
-from rocekit.track.transfers cimport Transfer, begun
+from rocekit.track.transfers cimport Transfer
 
 cdef tuple _OPERATIONS
 cdef dict _OPERATION_NUMBERS

@@ -22,7 +22,6 @@ from rocekit.track.transfers import (
     UNACKNOWLEDGED,
     Particulars,
     Transfer,
-    begun,
 )
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def _unpack_transfer(
     number = data.take() + (0 if before is None else before.id)
     psn = data.take() + (0 if before is None else before.last_psn)
     span, first_ns = data.take(), data.take_ns()
-    transfer = begun(number, connection, side, operation, psn, first_ns, 0)
+    transfer = Transfer(number, connection, side, operation, psn, first_ns, 0)
     transfer.last_psn = psn + span
     transfer.last_ns = first_ns + data.take()
     transfer.request_end_ns = first_ns + data.take()

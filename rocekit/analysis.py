@@ -143,14 +143,9 @@ class Analysis(Results):
 
     def html_of(self, what: object) -> str:
         """What a notebook shows of a finding or an explanation of this analysis, with pictures."""
-        from rocekit.report.notebook import explanation_html, finding_html
-        from rocekit.wire.notebook_html import escape
+        from rocekit.report.notebook import html_of
 
-        if isinstance(what, Finding):
-            return finding_html(what, self, self.drawings)
-        from rocekit.explanation.transfer import Explanation
-
-        return explanation_html(what, self.drawings) if isinstance(what, Explanation) else escape(what)
+        return html_of(what, self, self.drawings)
 
     def _repr_html_(self) -> str:
         from rocekit.report.notebook import analysis_html

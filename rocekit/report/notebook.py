@@ -9,6 +9,7 @@ from rocekit.errors import RocekitError
 from rocekit.explanation.transfer import Explanation
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.alike import AlikeFindings, gathered
+from rocekit.findings.finding import Finding
 from rocekit.report.record_table import RecordTable
 from rocekit.report.text import capture_lines, capture_point_lines, no_findings, slowest
 from rocekit.wire.notebook_html import badge, block, escape, heading, html_table, paragraph, picture
@@ -16,7 +17,6 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
-    from rocekit.findings import Finding
     from rocekit.report.drawings import Drawings, Picture
     from rocekit.track.transfers import Transfer
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 PICTURED: Final = 200_000
 _ROWS: Final = 10
 _FRAMES: Final = 12
+
+
+def html_of(what: object, analysis: Results, drawings: Callable[[], Drawings]) -> str:
+    """A finding or an explanation of an analysis, with pictures."""
+    if isinstance(what, Finding):
+        return finding_html(what, analysis, drawings)
+    return explanation_html(what, drawings) if isinstance(what, Explanation) else escape(what)
 
 
 def analysis_html(analysis: Results, drawings: Callable[[], Drawings]) -> str:

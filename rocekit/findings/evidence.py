@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-#: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
-_FITS_EVERYWHERE: Final = 1024
-#: That every transmission of a packet is lost is taken for chance unless it is less likely than this.
-_BY_CHANCE: Final = 0.001
 #: So many requests show that there was no reply, even where the capture has no replies at all: a host that
 #: got one does not ask again.
 _ASKED_ENOUGH: Final = 3
@@ -407,32 +403,16 @@ class Evidence:
     def vanished_size(self, story: Story) -> tuple[int, int]:
         """(payload that gets no answer, largest payload that gets one); (0, 0) if size is not the cause.
 
-        Size is the cause if no packet as large was ever acknowledged between the two hosts in this direction,
-        smaller ones on the same connection were, and the peer's host is alive; but not for packets that fit
-        every link, and not if as large a share of the smaller ones was sent again that chance may have taken
-        all transmissions of the large one. The large packets of a READ are its responses.
+        The peer's host must be alive; what else is asked, ``PassedSizes.vanished`` says.
         """
-        connection, side, transfer = story.connection, story.side, story.transfer
-        src, dst = connection.ips[side], connection.ips[1 - side]
-        if transfer is None or src is None or dst is None:
-            return 0, 0
-        read = transfer.is_read
-        if read and transfer.response_next > transfer.first_psn:
-            return 0, 0
-        from rocekit.findings.passed_sizes import largest_packet
+        from rocekit.findings.passed_sizes import may_vanish
 
-        large = largest_packet(transfer)
+        side, transfer = story.side, story.transfer
+        src, dst = story.connection.ips[side], story.connection.ips[1 - side]
+        if transfer is None or src is None or dst is None or not may_vanish(transfer):
+            return 0, 0
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
-        if large <= _FITS_EVERYWHERE or not alive:
-            return 0, 0
-        own = self._passed.of_side.get((connection.id, side, read))
-        if own is None or own >= large:
-            return 0, 0
-        passed = self._passed.of_way[(dst, src) if read else (src, dst)]
-        again = passed.sent_again / passed.transfers
-        if passed.largest >= large or again**story.transmissions > _BY_CHANCE:
-            return 0, 0
-        return large, own
+        return self._passed.vanished(transfer, src, dst, side, story.transmissions) if alive else (0, 0)
 
     @cached_property
     def _passed(self) -> PassedSizes:

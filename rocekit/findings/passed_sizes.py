@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
 
+#: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
+_FITS_EVERYWHERE: Final = 1024
+#: That every transmission of a packet is lost is taken for chance unless it is less likely than this.
+_BY_CHANCE: Final = 0.001
+
 
 class Passed(NamedTuple):
     """Acknowledged transfers: how many, how many of them had packets sent again, and the largest packet."""
@@ -57,6 +62,25 @@ class PassedSizes:
             max(before.largest, size),
         )
 
+    def vanished(
+        self, transfer: Transfer, src: str, dst: str, side: int, transmissions: int
+    ) -> tuple[int, int]:
+        """The payload of a transfer's packets and the largest that was acknowledged on its connection.
+
+        (0, 0) if a packet as large was ever acknowledged between the two hosts in this direction, or no
+        smaller one on the connection; nor if as large a share of the smaller ones was sent again that chance
+        may have taken all transmissions of the large one. The large packets of a READ are its responses.
+        """
+        large, read = largest_packet(transfer), transfer.is_read
+        own = self.of_side.get((transfer.connection.id, side, read))
+        if own is None or own >= large:
+            return 0, 0
+        passed = self.of_way[(dst, src) if read else (src, dst)]
+        again = passed.sent_again / passed.transfers
+        if passed.largest >= large or again**transmissions > _BY_CHANCE:
+            return 0, 0
+        return large, own
+
 
 def largest_packet(transfer: Transfer) -> int:
     """The payload of a transfer's largest packet, or of a READ's largest response."""
@@ -65,3 +89,10 @@ def largest_packet(transfer: Transfer) -> int:
     if transfer.last_psn > transfer.first_psn or not transfer.ended:
         return transfer.connection.path_mtu or transfer.bytes
     return transfer.bytes
+
+
+def may_vanish(transfer: Transfer) -> bool:
+    """Whether no response came yet of packets that a link may be too small for."""
+    if transfer.is_read and transfer.response_next > transfer.first_psn:
+        return False
+    return largest_packet(transfer) > _FITS_EVERYWHERE

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-#: A corrupted packet arrives not more off the usual time than this.
+#: A corrupted packet arrives not more off the usual time than this, or twice as far as other late ones.
 _NEAR_NS: Final = 20_000_000
 #: More packets that only the second point has are not compared one by one.
 _MOST: Final = 5_000
@@ -22,7 +22,13 @@ _FIELDS: Final = ("qpn", "psn", "opcode", "ip_id")
 
 
 def corrupted(
-    sightings: Sightings, missing: Ints, sent_ns: Ints, new: Ints, arrived_ns: Ints, usual_ns: int
+    sightings: Sightings,
+    missing: Ints,
+    sent_ns: Ints,
+    new: Ints,
+    arrived_ns: Ints,
+    usual_ns: int,
+    late_ns: int = 0,
 ) -> list[tuple[int, int]]:
     """Pairs of a missing packet and its corrupted copy: places in ``missing`` and in ``new``.
 
@@ -32,11 +38,11 @@ def corrupted(
     Args:
         missing: packets that only the first capture has, sent at ``sent_ns``.
         new: packets that only the second has.
-        usual_ns: what packets take between the two.
+        usual_ns: what packets take between the two; late_ns: how much more the slowest in a hundred take.
     """
     if not len(missing) or not 0 < len(new) <= _MOST:
         return []
-    off = sent_ns + usual_ns
+    off, near_ns = sent_ns + usual_ns, max(_NEAR_NS, 2 * late_ns)
     order = np.argsort(off, kind="stable")
     ordered = off[order]
     free = np.ones(len(missing), np.bool_)
@@ -45,7 +51,7 @@ def corrupted(
         row, time = int(new[place]), int(arrived_ns[place])
         if sightings.icrc_state[row] == ICRC_VALID:
             continue  # it is as its sender made it
-        first, last = np.searchsorted(ordered, (time - _NEAR_NS, time + _NEAR_NS)).tolist()
+        first, last = np.searchsorted(ordered, (time - near_ns, time + near_ns)).tolist()
         near = order[first:last]
         near = near[free[near]]
         if not len(near):

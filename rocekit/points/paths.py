@@ -300,7 +300,7 @@ class Paths:
         arrived = delivered(self._sightings, self._connections, alone[missing], second)
         missed[sent_before] |= arrived
         missing[sent_before] &= ~arrived
-        changed = self._corrupted(own, alone, missing, here, new & ~doubled, second, passing.usual)
+        changed = self._corrupted(own, alone, missing, here, new & ~doubled, second, passing)
         missing[changed[0]] = False
         only = new & inside_first & ~doubled
         only[changed[1]] = False
@@ -420,7 +420,7 @@ class Paths:
         return found
 
     def _corrupted(
-        self, own: Rows, alone: Ints, missing: Mask, here: Ints, new: Mask, second: int, usual: int
+        self, own: Rows, alone: Ints, missing: Mask, here: Ints, new: Mask, second: int, passing: Passing
     ) -> tuple[Ints, Ints]:
         """Missing packets whose corrupted copies the second point has, and the copies: places in ``alone``.
 
@@ -434,7 +434,8 @@ class Paths:
         elsewhere = self._strays[own[np.minimum(places, len(own) - 1)] != self._strays]
         elsewhere = elsewhere[seen[elsewhere] != UNSEEN]
         rows = np.concatenate([alone[fresh], elsewhere])
-        pairs = corrupted(self._sightings, alone[gone], here[gone], rows, seen[rows], usual)
+        usual, late = passing.usual, passing.took[1] - passing.usual
+        pairs = corrupted(self._sightings, alone[gone], here[gone], rows, seen[rows], usual, late)
         copies = [copy for _, copy in pairs if copy < len(fresh)]
         return gone[[place for place, _ in pairs]], fresh[copies]
 

@@ -204,6 +204,23 @@ def test_the_sets_are_what_was_done(
     assert counts(found) == (it.sent, it.lost, it.moved, it.doubled, it.missed, 0)
 
 
+@pytest.mark.parametrize("late_ms", [15, 25, 400])
+def test_a_packet_and_its_copy_that_both_come_late_are_that_packet(tmp_path: Path, late_ms: int) -> None:
+    """A machine that stood still: its identification tells the packet, however late both come."""
+    fates = [Fate()] * 20
+    it = made(fates, [], ids=True, v6=False, seed=1)
+    last = max(shot.time_ns for shot in it.at_b)
+    at_a, at_b = list(it.at_a), list(it.at_b)
+    story = Story(a=A, b=B, ip_ids=True)
+    for _ in range(100):  # an identification that no other packet has
+        story.a("UC_SEND_ONLY", 300, 64)
+    shot = Shot(story.shots[-1].data, last + MS)
+    at_a.append(shot)
+    at_b += [Shot(shot.data, shot.time_ns + late_ms * MS + n * US) for n in (0, 1)]
+    found = way(analyze(tmp_path, at_a, at_b))
+    assert counts(found) == (it.sent + 1, 0, 0, 1, 0, 0)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(FATES, min_size=6, max_size=60), AGAIN, st.booleans(), st.integers(0, 9))
 def test_without_identification_the_counts_are_what_was_done(

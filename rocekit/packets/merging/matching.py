@@ -89,9 +89,17 @@ class _Way:
             order = np.lexsort((there, here))  # of the same time, whatever order they were matched in
             here, there = here[order], there[order]
         self.here, self.there = here, there
-        self.low_ns, self.high_ns, self.reach_ns = limits.low_ns, limits.high_ns, limits.reach_ns
+        self.limits, self.reach_ns = limits, limits.reach_ns
 
-    def off(self, here: Ints, there: Ints) -> NDArray[np.float64]:
+    def bounds_ns(self, identified: bool) -> tuple[int, int]:
+        """The least and the most that a packet takes.
+
+        One with an identification is rather late than another packet: its sender gives each its own.
+        """
+        limits = self.limits
+        return (limits.least_ns, limits.most_ns) if identified else (limits.low_ns, limits.high_ns)
+
+    def off(self, here: Ints, there: Ints, identified: bool) -> NDArray[np.float64]:
         """How far each packet at the second point (a row) is off the expected time of each at the first.
 
         Between the arrivals of those around it any time is as good as another, or nearly.
@@ -111,7 +119,8 @@ class _Way:
         beyond = np.clip(np.maximum(low - times, times - high), 0, self.reach_ns // 2)
         found: NDArray[np.float64] = beyond + np.minimum(np.abs(times - expected), self.reach_ns // 2) / 1_000
         took = times - here
-        found[(took < self.low_ns) | (took > self.high_ns)] = np.inf
+        low_ns, high_ns = self.bounds_ns(identified)
+        found[(took < low_ns) | (took > high_ns)] = np.inf
         return found
 
 
@@ -272,12 +281,13 @@ class _Matcher:
                 break
             rows = self._alike.packets_of(group, file)
             times, src = self._time_of(rows, file), int(self._src_of(rows[:1], file)[0])
+            identified = bool(self._outlines[file].ip_id[rows[:1] - self._alike.begin[file]][0])
             own = np.full(len(rows), -1, np.int64)
             for other, their_times, their_numbers in known:
                 way = self._way(other, file, src)
                 open_rows = np.flatnonzero(own < 0)
                 free = np.flatnonzero(~np.isin(their_numbers, own))
-                for mine, theirs in _pairs(their_times[free], times[open_rows], way):
+                for mine, theirs in _pairs(their_times[free], times[open_rows], way, identified):
                     own[open_rows[mine]] = their_numbers[free[theirs]]
             fresh = np.flatnonzero(own < 0)
             own[fresh] = np.arange(total, total + len(fresh))
@@ -287,7 +297,7 @@ class _Matcher:
         return total
 
 
-def _pairs(here: Ints, there: Ints, way: _Way) -> list[tuple[int, int]]:
+def _pairs(here: Ints, there: Ints, way: _Way, identified: bool) -> list[tuple[int, int]]:
     """(place in ``there``, place in ``here``) of the same packets, by times at the two points.
 
     The sum of what they are off their expected times is least.
@@ -295,8 +305,8 @@ def _pairs(here: Ints, there: Ints, way: _Way) -> list[tuple[int, int]]:
     if not len(here) or not len(there):
         return []
     if len(here) * len(there) > _MOST_CELLS:
-        return _one_by_one(here, there, way)
-    return _least(way.off(here, there), way.reach_ns)
+        return _one_by_one(here, there, way, identified)
+    return _least(way.off(here, there, identified), way.reach_ns)
 
 
 def _least(off: NDArray[np.float64], reach_ns: int) -> list[tuple[int, int]]:
@@ -320,14 +330,15 @@ def _least(off: NDArray[np.float64], reach_ns: int) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _one_by_one(here: Ints, there: Ints, way: _Way) -> list[tuple[int, int]]:
+def _one_by_one(here: Ints, there: Ints, way: _Way, identified: bool) -> list[tuple[int, int]]:
     """As ``_least``, but each takes the nearest of the next few that the one before it left."""
     pairs, free = [], 0
+    low_ns = way.bounds_ns(identified)[0]
     for place, time in enumerate(there.tolist()):
-        last = min(int(np.searchsorted(here, time - way.low_ns, "right")), free + _AHEAD)
+        last = min(int(np.searchsorted(here, time - low_ns, "right")), free + _AHEAD)
         if last <= free:
             continue
-        off = way.off(here[free:last], there[place : place + 1])[0]
+        off = way.off(here[free:last], there[place : place + 1], identified)[0]
         nearest = int(np.argmin(off))
         if np.isfinite(off[nearest]):
             pairs.append((place, free + nearest))

@@ -181,9 +181,10 @@ RULE = Rule(
     "the requester sent everything again from the late packet on. Info if no NAK or repeat followed: the "
     "receiver takes packets out of order, as adaptive routing, packet spraying and multipath need it. A UC "
     "responder drops the message.",
-    "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
-    "loss: the packet does not come before the repeat. A capture before the point that reorders does not "
-    "show the difference; take one at the responder.",
+    "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time. "
+    "Or, of a READ or atomic, more answers than copies that were sent since the NAK.",
+    "loss: the packet does not come before the repeat. A capture before the point that reorders shows "
+    "the difference of READs and atomics only; take one at the responder.",
     "Find what spreads the packets of one QP over several paths or queues: packet spraying or adaptive "
     "routing without a NIC that accepts out-of-order packets, LAG hashing that changes, several receive "
     "queues, or a UDP source port that changes within the flow. Keep a flow on one path, or enable "

@@ -59,34 +59,29 @@ def test_one_with_findings_loads_how_they_are_said(tmp_path: Path) -> None:
     assert {"rocekit.findings.text", "rocekit.findings.stories.story"} <= loaded("analyze", path)
 
 
-def test_a_small_capture_is_not_asked_twice_whether_loops_are_compiled(tmp_path: Path) -> None:
-    """To look at each of the modules takes half a millisecond."""
-    path = tmp_path / "x.pcap"
+def times_asked(folder: Path, module: str, function: str) -> int:
+    """How often `analyze` of a small capture calls a function of a module."""
+    path = folder / "x.pcap"
     generate(path, Traffic(packets=100))
-    count = "import rocekit._compiled as c; asked = []; old = c.state\n"
-    count += "c.state = lambda *a: asked.append(a) or old(*a)\n"
+    count = f"import {module} as m; asked = []; old = m.{function}\n"
+    count += f"m.{function} = lambda *a: asked.append(a) or old(*a)\n"
     done = subprocess.run(
         [sys.executable, "-c", count + PROGRAM + "print(len(asked), file=sys.stderr)", "analyze", path],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stderr.splitlines()[-1] == "1"
+    return int(done.stderr.splitlines()[-1])
+
+
+def test_a_small_capture_is_not_asked_twice_whether_loops_are_compiled(tmp_path: Path) -> None:
+    """To look at each of the modules takes half a millisecond."""
+    assert times_asked(tmp_path, "rocekit._compiled", "state") == 1
 
 
 def test_few_compiled_records_are_dataclasses(tmp_path: Path) -> None:
     """Cython asks ``inspect`` at each start for each field of one (25 µs): the large ones are none."""
-    path = tmp_path / "x.pcap"
-    generate(path, Traffic(packets=100))
-    count = "import inspect; asked = []; old = inspect.getfullargspec\n"
-    count += "inspect.getfullargspec = lambda *a: asked.append(a) or old(*a)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", count + PROGRAM + "print(len(asked), file=sys.stderr)", "analyze", path],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stderr.splitlines()[-1]) < 70
+    assert times_asked(tmp_path, "inspect", "getfullargspec") < 70
 
 
 def test_nor_does_one_with_frames_of_other_protocols(tmp_path: Path) -> None:

@@ -21,11 +21,15 @@ def answer(talk: Talk, psn: int, operation: str) -> None:
     talk.responses(psn, 1) if operation == "READ" else talk.atomic_answer(psn)
 
 
-def refused(operation: str, *, late: bool, identified: bool = True) -> Talk:
-    """101 is asked for, a NAK names it, and it is asked for once more; ``late``: it is answered twice."""
-    talk = settled(Talk(mtu=1024), 99)
+def refused(operation: str, *, late: bool, identified: bool = True, before: int = 6) -> Talk:
+    """Behind some answered ones 101 gets a NAK, and is sent again; ``late``: it is answered twice."""
+    talk = settled(Talk(mtu=1024), 99 - before)
     if not identified:
         talk.common = {"identification": 0}
+    for psn in range(100 - before, 100):
+        ask(talk, psn, operation)
+        talk.wait(50 * US)
+        answer(talk, psn, operation)
     for psn in (100, 101, 102):
         ask(talk, psn, operation)
     talk.wait(50 * US)
@@ -49,6 +53,24 @@ def test_more_answers_than_copies_since_the_nak_prove_that_the_copy_before_arriv
     assert found.evidence["psns"] == [101]
     assert "probably" not in found.title
     assert only(refused(operation, late=False).findings(), "loss").evidence["psns"] == [101]
+
+
+@pytest.mark.parametrize("operation", ANSWERS)
+def test_of_few_messages_the_second_answer_may_be_to_a_copy_of_the_network(operation: str) -> None:
+    found = only(refused(operation, late=True, before=0).findings(), "reordering")
+    assert "probably" in found.title
+
+
+def test_where_the_capture_misses_packets_it_may_have_missed_a_copy() -> None:
+    """It lacks the first of two go-backs: then two answers are to two copies."""
+    talk = refused("FETCH_ADD", late=True)
+    for psn in range(103, 106):
+        talk.atomic(psn)
+    talk.frames.pop(-2)  # acknowledged all the same
+    talk.wait(50 * US)
+    for psn in (103, 104, 105):
+        talk.atomic_answer(psn)
+    assert "probably" in of_rule(talk.findings(), "reordering")[0].title
 
 
 @pytest.mark.parametrize("operation", ANSWERS)
@@ -107,9 +129,14 @@ def test_a_nak_for_what_the_file_has_behind_a_later_packet_names_no_loss(tmp_pat
     assert "probably" in found.title
 
 
-def test_the_first_packet_of_a_go_back_whose_rest_was_lost_is_not_late() -> None:
+@pytest.mark.parametrize("identified", [True, False])
+def test_the_first_packet_of_a_go_back_whose_rest_was_lost_is_not_late(identified: bool) -> None:
     """101 is lost; of 101 and 102, sent again, 102 is lost; after the timeout both come once more."""
-    talk = settled(Talk(), 99)
+    talk = settled(Talk(), 89)
+    if not identified:
+        talk.common = {"identification": 0}
+    talk.send(90, 10)  # identifications that rise show later which packets were sent again
+    talk.ack(99)
     talk.send(100, 3, only=[100, 102])
     talk.nak(101)
     talk.wait(70 * US)
@@ -119,4 +146,6 @@ def test_the_first_packet_of_a_go_back_whose_rest_was_lost_is_not_late() -> None
     talk.ack(102)
     findings = talk.findings()
     assert named(findings) == ["loss"]
-    assert of_rule(findings, "loss")[0].evidence["psns"] == [101]
+    found = of_rule(findings, "loss")[0]
+    assert found.evidence["psns"] == [101]
+    assert ("probably" in found.title) != identified

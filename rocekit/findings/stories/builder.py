@@ -305,10 +305,12 @@ class StoryBuilder:
             story.naks
             and last is not None
             and run.first_psn == story.psn
-            and not _is_cut_go_back(last, run)
             and self._only_fills_hole(story, last)
         ):
-            last.be_late()
+            if not _is_cut_go_back(last, run):
+                last.be_late()
+            elif not last.resent:
+                story.certain = False  # without an identification it may have been late all the same
             return True
         if run.after_ack or self._is_acked(story, run.time_ns):
             return False

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.findings.stories.story cimport Story
+from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.passes cimport Pass
 from rocekit.track.transfers cimport Transfer
@@ -28,3 +29,6 @@ cpdef int _more_answers(Transfer transfer, int64_t psn, int64_t since_ns)
 
 @cython.locals(event=Event, again=bint)
 cpdef bint _is_doubled(Transfer transfer)
+
+
+cpdef bint _may_lack_copies(Connection connection)

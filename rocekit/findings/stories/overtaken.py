@@ -17,11 +17,14 @@ from rocekit.wire.psn import MASK
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
+    from rocekit.track.connections import Connection
     from rocekit.track.passes import Pass
     from rocekit.track.transfers import Transfer
 
 #: A transfer that more happened to is not looked at: all its stories would look at all of it.
 _MANY: Final = 64
+#: So many messages, none answered again that was sent once, show that the network makes no copies.
+_ENOUGH: Final = 8
 _NOT, _PROBABLY, _SURELY = 0, 1, 2
 
 
@@ -50,7 +53,7 @@ class Overtaken:
             more = _more_answers(transfer, story.psn, of_pass.ended_ns)
             if more and not self._are_doubled(story):
                 nak.copy = OVERTAKEN
-                if more == _PROBABLY:
+                if more == _PROBABLY or _may_lack_copies(story.connection):
                     story.certain = False
 
     def is_seen(self, story: Story) -> bool:
@@ -70,6 +73,11 @@ class Overtaken:
                 known = known or (transfer.operation in OWN_RESPONSE and _is_doubled(transfer))
             self._doubles[key] = known
         return known
+
+
+def _may_lack_copies(connection: Connection) -> bool:
+    """Whether the capture misses packets, or has too few messages to show that nothing makes copies."""
+    return connection.transfers < _ENOUGH or connection.missed_copies > 0 or len(connection.missed) > 0
 
 
 def _more_answers(transfer: Transfer, psn: int, since_ns: int) -> int:

@@ -18,7 +18,7 @@ import click
 
 _ANSWER_S: Final = 0.5
 """What takes longer after Ctrl-C is explained."""
-_REPORT_S: Final = 0.8
+_REPORT_S: Final = 0.7
 """How long a report of a part of files may take after Ctrl-C."""
 _TOO_LONG: Final = f"interrupted: a report of what was read was not ready {_REPORT_S} s later: left out"
 

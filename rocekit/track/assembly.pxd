@@ -22,6 +22,7 @@ cdef tuple STARTS
 cdef tuple ENDS
 cdef tuple _IMMEDIATE
 cdef tuple _INVALIDATE
+cdef int64_t OFTEN
 
 
 @cython.final
@@ -65,7 +66,7 @@ cdef class Assembly:
     @cython.locals(rows=Rows, i=Py_ssize_t)
     cpdef drain(self)
 
-    @cython.locals(to=int64_t, first=int64_t, last=int64_t)
+    @cython.locals(to=int64_t, first=int64_t, last=int64_t, given_up=int64_t)
     cpdef skip(self, int64_t upto)
 
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.track.events import happened
 from rocekit.track.gaps.msn_count import MsnCount
 from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
@@ -250,7 +251,11 @@ class Assembly:
 
     def skip(self, upto: int) -> None:
         """Give up the holes below ``upto``: they are not in the capture."""
+        given_up = 0
         while self.progress.expected < upto:
+            given_up += 1
+            if given_up % OFTEN == 0:
+                take_signals()
             self.drain()
             self._guess_read()  # of the READ open before, or of one that was kept behind a hole
             self.ledger.open_read = None

@@ -13,6 +13,7 @@ cdef str UNACKNOWLEDGED
 
 
 cpdef bint is_over(Transfer transfer)
+cdef int64_t OFTEN
 
 
 @cython.final
@@ -30,7 +31,7 @@ cdef class Kept:
     @cython.locals(last=Transfer)
     cpdef _take_out(self, Transfer transfer)
 
-    @cython.locals(transfer=Transfer)
+    @cython.locals(transfer=Transfer, n=int64_t)
     cpdef settle(self, object transfers)
 
     @cython.locals(transfer=Transfer)

@@ -14,6 +14,7 @@ from heapq import heappush, heappushpop
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.track.ledger import READ_KIND
 from rocekit.track.transfers import ACKED, INCOMPLETE, SENT, UNACKNOWLEDGED
 from rocekit.wire import READ_DEPTH
@@ -59,7 +60,9 @@ class Kept:
 
     def settle(self, transfers: Iterable[Transfer]) -> None:
         """Nothing changes these transfers any more."""
-        for transfer in transfers:
+        for n, transfer in enumerate(transfers, 1):
+            if n % OFTEN == 0:  # at the end, all that are kept
+                take_signals()
             if transfer.events or transfer.status not in (ACKED, SENT):
                 continue
             if transfer.operation in READ_DEPTH and _is_counted(transfer):
@@ -152,6 +155,7 @@ class Kept:
         for transfer in self._kept:
             connection = transfer.connection
             connection.bytes += transfer.bytes
+        take_signals()
         self._count_rest()
         slow = [entry[2] for entry in (*self._slow, *self._slow_unanswered)]
         plain = {t.id: t for t in (*self._standing.values(), *slow)}

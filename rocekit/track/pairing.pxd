@@ -21,6 +21,7 @@ cdef int64_t MASK
 
 cdef int64_t AWAITED
 cdef int64_t UNNUMBERED
+cdef int64_t OFTEN
 
 
 cdef class Pairing(SideTable):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rocekit.machine.limits import PAIRING_LOOKS, limit
+from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
@@ -278,6 +279,8 @@ class Pairing(SideTable):
         self._sides.append(None)
         if self._on_connection is not None:
             self._on_connection(connection)
+        if len(self.connections) % OFTEN == 0:  # many may come of one packet, or of none at the end
+            take_signals()
 
     def _replay(self, waited: list[Waiting]) -> None:
         if COMPILED:

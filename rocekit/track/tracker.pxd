@@ -21,6 +21,7 @@ cdef int64_t RESPONSE
 cdef int64_t DATAGRAM
 cdef int64_t CNP
 cdef int64_t _SHORT
+cdef int64_t OFTEN
 
 
 cdef class Tracker(Pairing):

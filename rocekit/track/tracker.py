@@ -17,6 +17,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.files.frame_names import frame_reference
+from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.packets import ICRC_INVALID, ICRC_VALID
 from rocekit.packets.rows import Rows
 from rocekit.track.bulk import Chain
@@ -203,6 +204,8 @@ class Tracker(Pairing):
                     i = waiting
                     continue
                 self._take(rows, i)
+                if i % OFTEN == 0:
+                    take_signals()
             i += 1
         lane.over()
         if self._kept is None:  # those that passed the state machine became objects later than others
@@ -349,8 +352,10 @@ class Tracker(Pairing):
         for requests in self._sides:
             if isinstance(requests, Requests) and requests.in_lane:
                 self._lane.end(requests.clean)
-        for connection in self.connections:
-            self._end(connection)
+        for start in range(0, len(self.connections), OFTEN):
+            take_signals()
+            for connection in self.connections[start : start + OFTEN]:
+                self._end(connection)
         if self._kept is not None:
             self.transfers = self._kept.finish()
             self.left_out = self._kept.left_out

@@ -49,7 +49,7 @@ def test_a_report_of_a_part_of_files_that_takes_long_is_given_up(capsys: pytest.
     assert pressed(again=True)
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert "was not ready 0.8 s later" in capsys.readouterr().err
+    assert "was not ready 0.7 s later" in capsys.readouterr().err
 
 
 def test_a_report_that_is_there_is_not_ended_while_it_is_looked_at(

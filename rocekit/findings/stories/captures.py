@@ -47,8 +47,9 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     A packet out of order is none where the first capture on its way missed it: its place is only estimated.
     """
     kept: list[Story] = []
+    bad = _corrupted(evidence)
     for story in stories:
-        view = _View(evidence, story)
+        view = _View(evidence, story, bad)
         if not (story.rule == REORDERING and not story.go_backs and view.has_estimated_order(story)):
             kept.append(story)
         if not view.points or story.rule not in _DECIDED:
@@ -66,16 +67,24 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     return kept
 
 
+def _corrupted(evidence: Evidence) -> frozenset[int]:
+    """The frames with wrong ICRCs, where those tell of corruption."""
+    if evidence.observer is None or evidence.icrc_ignored:
+        return frozenset()
+    return frozenset(packet.frame for packet in evidence.observer.bad if packet.icrc_wrong)
+
+
 class _View:
     """The packets of one story's direction, at every capture point."""
 
-    def __init__(self, evidence: Evidence, story: Story) -> None:
+    def __init__(self, evidence: Evidence, story: Story, bad: frozenset[int]) -> None:
         assert evidence.sightings is not None
         self.sightings = evidence.sightings
         self.connection, self.side = story.connection, story.side
         ips = story.connection.ips
         self.requester, self.responder = ips[story.side], ips[1 - story.side]
-        self._bad = set(story.bad_frames)
+        #: Corrupted packets: a receiver drops them, so such a packet did not reach its capture point.
+        self._bad = bad
         shares = {} if evidence.paths is None else evidence.paths.missed_shares
         #: The captures that lack so many packets that one which they have not need not be lost.
         self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}

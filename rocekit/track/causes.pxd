@@ -53,7 +53,8 @@ cdef class Causes:
     @cython.locals(
         time_ns=int64_t, busy_ns=int64_t, refusal_off_ns=int64_t, passed_ns=int64_t, passed_off_ns=int64_t,
         timer_off_ns=int64_t, off_ns=int64_t, quiet_ns=int64_t, since_ns=int64_t, likelier=int64_t,
-        code_known=bint, quick=bint, ended=bint, obeyed=Event, refusal=Event, ignored=list, nearest=list,
+        code_known=bint, quick=bint, ended=bint, early=bint, sent_since=bint, obeyed=Event, refusal=Event,
+        ignored=list, nearest=list,
     )
     cpdef tuple cause(self, Rows r, Py_ssize_t i, int64_t p)
 

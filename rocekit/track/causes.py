@@ -219,12 +219,15 @@ class Causes:
         if timer_off_ns < NEVER_NS and (not cause or min(timer_off_ns, _LONGEST_NS) * likelier < off_ns):
             cause, off_ns = "timeout", timer_off_ns
         quiet_ns = time_ns - self.recent.last_sent_ns(p)
-        if not cause and code_known and self.run_cause and quiet_ns < self._timeout_ns() >> 1:
+        early = not cause and code_known and quiet_ns < self._timeout_ns() >> 1
+        # What was sent only after a NAK was obeyed does not come again for it.
+        sent_since = p >= self.run_high and self.run_cause in ("nak", "rnr")
+        if early and self.run_cause and not sent_since:
             # No NAK, and no timer has run out: the go-back before continues, delayed somewhere.
             cause, off_ns = self.run_cause, NEVER_NS
-        elif not cause and code_known and self._was_just_answered(p) and quiet_ns < self._timeout_ns() >> 1:
+        elif early and self._was_just_answered(p):
             cause = "implied_nak"  # by responses that were reordered
-        elif not cause and self._is_quick(time_ns - self._sent_ns(p)):
+        elif not cause and not (early and sent_since) and self._is_quick(time_ns - self._sent_ns(p)):
             cause = NAK_MISSED
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
@@ -343,8 +346,12 @@ class Causes:
         return ("implied_nak" if goes_on and self._was_just_answered(p) else None), 0
 
     def _refused_as(self, p: int) -> list[str]:
-        """The kinds of NAK that came lately for PSN ``p``, or for one before it."""
-        kinds = [_REFUSED_AS[e.kind] for e in (*self.refusals, *self.obeyed) if e.psn <= p]
+        """The kinds of NAK that came lately for PSN ``p``, or for one before it.
+
+        What was sent only after a NAK was obeyed does not come again for it.
+        """
+        obeyed = self.obeyed if p < self.run_high else ()
+        kinds = [_REFUSED_AS[e.kind] for e in (*self.refusals, *obeyed) if e.psn <= p]
         return list(dict.fromkeys(kinds))
 
     def _nearest_refusals(

@@ -76,3 +76,34 @@ def test_a_gap_filled_by_a_packet_sent_later_is_no_reordering() -> None:
     t.ack(107)
     assert "reordering" not in named(t.findings())
     assert not [f for f in t.findings() if f.rule == "reordering"]
+
+
+def test_a_timer_long_after_an_obeyed_nak_tells_of_no_reordering() -> None:
+    """On rxe a timer ran out as the ACK of the last message came, 0.3 s after a loss and its go-back: the
+    cause of that go-back is not this one's, and nothing was overtaken.
+    """
+    t = Talk()
+    t.connect(primary_local_ack_timeout=16)
+    for psn in range(8):
+        settled(t, psn)
+    t.send(8, 8, lost=[10])
+    t.nak(10)
+    t.wait(50 * US)
+    t.send(8, 8, only=range(10, 16))
+    t.ack(15)
+    for psn in range(16, 40):
+        t.wait(10 * MS)
+        settled(t, psn)
+    t.send(40, 4, only=range(40, 43))
+    t.wait(4 * MS)
+    t.send(40, 4, only=[43])
+    t.wait(230 * US)
+    t.ack(43)
+    t.wait(50 * US)
+    t.send(40, 4)
+    t.ack(43)
+    findings = t.findings()
+    assert named(findings) == ["loss"], [str(f) for f in findings]
+    (needless,) = (f for f in findings if f.rule == "needless-repeat")
+    assert needless.evidence["psns"] == [40]
+    assert "NAK" not in needless.evidence["cases"][0]["repeat_cause"].replace("a NAK that is not", "")

@@ -61,7 +61,7 @@ def test_a_copy_that_is_corrupted_in_both_captures_was_lost_before_the_first(tmp
 
 
 def test_a_sound_copy_beside_one_of_another_pass_was_lost_behind(tmp_path: Path) -> None:
-    """The copy of an earlier pass was corrupted between the captures, and came again; the NAK is for another."""
+    """A copy was corrupted between the captures, and the next loss is of a sound one."""
     t, copy = talk()
     t.wait(1000 * US)
     t.send(108, 8)

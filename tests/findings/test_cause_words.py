@@ -148,6 +148,6 @@ def test_a_nak_that_was_obeyed_long_ago_is_not_named_as_the_cause() -> None:
     lines = list(describe(stories))
     assert "again (2nd), after the NAK (frame 71);" in lines[71]
     assert (
-        "again (2nd), 103.7 ms after its last request, sooner than its timeout (268.4 ms): a NAK that is not in "
-        "the capture, or a timer that started before or is shorter than negotiated;"
+        "again (2nd), 103.7 ms after its last request, sooner than its timeout (268.4 ms): a NAK that is not "
+        "in the capture, or a timer that started before or is shorter than negotiated;"
     ) in lines[92]

@@ -63,6 +63,7 @@ MODULES: Final = (
     "track.datagrams",
     "track.lobby",
     "track.pairing",
+    "track.pairs.lone_flows",
     "track.tracker",
     "findings.transfer_loops",
     "findings.stories.story",

@@ -74,6 +74,7 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
 def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     every = tracker.connections
     tracker._settle_all()
+    tracker._know_all()
     since_ns = _last_used_ns(tracker, most)
     for lobby in list(tracker._lobbies.values()):
         known = len(every)
@@ -137,6 +138,8 @@ def collected_later() -> Iterator[None]:
 def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
     """Forget the connections that were ended; between two batches of packets."""
     tracker._settle_all()
+    tracker._know_all()
+    tracker._may_be_lone = False
     _settle_wrong(tracker)
     for connection in gone:
         _drop_sides(tracker, connection)

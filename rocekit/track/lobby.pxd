@@ -89,7 +89,7 @@ cdef class Lobby:
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
 
     cpdef bint is_last(self, int64_t order)
-    cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
+    cpdef hold(self, Flow flow, Rows r, Py_ssize_t i, int64_t order)
 
     @cython.locals(chain=Chain, packets=ChainedPackets, ends=int64_t)
     cpdef keep(self, Flow flow)
@@ -126,6 +126,9 @@ cdef class Lobby:
 
     @cython.locals(waiting=int64_t)
     cpdef bint overdue(self, int64_t time_ns)
+
+
+cpdef bint is_due(int64_t flows, int64_t waited_ns)
 
 
 @cython.locals(lobby=Lobby)

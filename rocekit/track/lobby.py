@@ -195,7 +195,7 @@ class Lobby:
             if flow.high >= 0:
                 self._file(flow)
 
-    def hold(self, flow: Flow, r: Rows, i: int) -> None:
+    def hold(self, flow: Flow, r: Rows, i: int, order: int) -> None:
         """Keep the packet at row ``i``, after what was chained before it."""
         if not flow.held:
             flow.turn = len(self._queue)
@@ -203,8 +203,8 @@ class Lobby:
             self._waiting += 1
             self._chains.waiters += 1
             flow.held_ns = r.time_ns[i]
-        self._last = self._chains.order_of(r, i)
-        flow.hold((self._last, flow, r, i, None))
+        self._last = order
+        flow.hold((order, flow, r, i, None))
         flow.waits += 1
         self.count += 1
         self._chains.held += 1
@@ -484,6 +484,11 @@ class Lobby:
             self._qpns.add(new)
         self._new = []
         return [] if self._qpns.same else equal
+
+
+def is_due(flows: int, waited_ns: int) -> bool:
+    """Whether a lobby is overdue that has so many flows with a packet each, the first ``waited_ns`` ago."""
+    return flows >= MOST_PACKETS or waited_ns > LOBBY_NS
 
 
 def lobby_of(chains: Chains, looks: int, limits_met: set[str]) -> Lobby:

@@ -19,6 +19,7 @@ cdef int64_t PROBATION
 cdef int64_t HALF
 cdef int64_t MASK
 
+cdef Flow LONE
 cdef int64_t AWAITED
 cdef int64_t UNNUMBERED
 cdef int64_t OFTEN
@@ -40,9 +41,9 @@ cdef class Pairing(SideTable):
     cdef public Chains _chains
     cdef public list _addresses
     cdef public int64_t _touched
-    cdef public bint _at_end
-    cdef public dict _turnarounds
+    cdef public bint _may_be_lone
 
+    cpdef _know(self, int64_t key)
     cpdef _part(self, Flow flow)
 
     @cython.locals(number=int64_t, flow=Flow)
@@ -58,7 +59,7 @@ cdef class Pairing(SideTable):
     cpdef Lobby _lobby_at(self, int64_t key, object found)
 
     @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
-    cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind)
+    cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind, int64_t order)
 
     @cython.locals(connection=Connection, first=Flow)
     cpdef _pair_by_psn(self, Lobby lobby, Flow requester, Flow responder)
@@ -77,16 +78,15 @@ cdef class Pairing(SideTable):
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
 
-    @cython.locals(connection=Connection)
     cpdef _let_go(self, Lobby lobby, Flow flow)
 
-    cpdef _track_alone(self, Flow flow, Connection connection, list waited)
-
     @cython.locals(connection=Connection)
-    cpdef Connection _connect_responder(self, Flow flow)
+    cpdef Connection _connect_alone(self, Flow flow)
 
-    @cython.locals(lobby=Lobby, flow=Flow, alone=Flow, waited=list)
+    @cython.locals(lobby=Lobby, flow=Flow)
     cpdef _empty(self, object found)
+
+    cpdef _pair_rest(self, Lobby lobby)
 
     @cython.locals(undecided=dict, later=list, tied=set, responder=Flow, requester=Flow, taken=Flow)
     cpdef _pair_waiting(self, object lobby, object waiting)

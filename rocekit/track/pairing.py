@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocekit.machine.limits import PAIRING_LOOKS, limit
 from rocekit.machine.signals import OFTEN, take_signals
@@ -22,7 +22,7 @@ from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.pairs.waiting import (
     AWAITED,
-    NONE_HELD,
+    LONE,
     SCOPE,
     UNNUMBERED,
     Flow,
@@ -72,20 +72,18 @@ class Pairing(SideTable):
         self._awaited: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
         # By both hosts (see ``hosts_key``). A flow that is alone there, with one packet, needs no lobby yet.
-        self._lobbies: dict[int, Lobby | Flow] = {}
+        # A number: of the first of the lone flows there (see ``lone_flows``).
+        self._lobbies: dict[int, Lobby | Flow | int | None] = {}
         self._chains = Chains()
         self._addresses: list[str] = []
         self._numbers = AddressNumbers()
         self._touched = 0
-        # Whether the capture is over: no packet of any flow comes any more.
-        self._at_end = False
-        self._turnarounds: dict[tuple[str | None, str | None], int] = {}
+        # Whether flows may be lone (see ``lone_flows``): none is known before its packets.
+        self._may_be_lone = not self._known.by_end
 
-    def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
-        known_ns = self._turnarounds.get(hosts, 0)
-        if turnaround_ns and (not known_ns or turnaround_ns < known_ns):
-            known_ns = self._turnarounds[hosts] = turnaround_ns
-        return known_ns
+    def _know(self, key: int) -> Lobby | Flow | None:
+        """Make flows between two hosts that are numbers (see ``lone_flows``) what others are."""
+        raise NotImplementedError
 
     def _part(self, flow: Flow) -> None:
         """A flow and its partner are about to be separated: their chains of packets must end."""
@@ -97,6 +95,9 @@ class Pairing(SideTable):
         """The flow of packet ``i``."""
         number = r.flow[i]
         flow = self._by_number[number] if number < len(self._by_number) else None
+        if flow is LONE:
+            self._know(hosts_key(r.src[i], r.dst[i]))
+            flow = self._by_number[number]
         if flow is None:
             around = r.around(i)
             scope = around.scope
@@ -150,7 +151,7 @@ class Pairing(SideTable):
             if known is not None:
                 self._pair_as_known(flow, *known)
                 return flow
-        key = hosts_key(flow)
+        key = hosts_key(flow.src, flow.dst)
         found = self._lobbies.get(key)
         if found is None and KINDS[r.opcode[i]] == REQUEST and flow.transport != "UC":
             self._lobbies[key] = flow
@@ -162,12 +163,14 @@ class Pairing(SideTable):
     def _lobby(self, flow: Flow) -> Lobby:
         lobby: Lobby | None = flow.lobby
         if lobby is None:
-            key = hosts_key(flow)
+            key = hosts_key(flow.src, flow.dst)
             lobby = flow.lobby = self._lobby_at(key, self._lobbies.get(key))
         return lobby
 
-    def _lobby_at(self, key: int, found: Lobby | Flow | None) -> Lobby:
+    def _lobby_at(self, key: int, found: Lobby | Flow | int | None) -> Lobby:
         """The lobby of two hosts, of which ``found`` is there by now."""
+        if isinstance(found, int):
+            found = self._know(key)
         if isinstance(found, Lobby):
             return found
         lobby = self._lobbies[key] = lobby_of(self._chains, self._looks, self.limits_met)
@@ -176,11 +179,11 @@ class Pairing(SideTable):
             lobby.take_in(found)
         return lobby
 
-    def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
+    def _wait(self, flow: Flow, r: Rows, i: int, kind: int, order: int) -> None:
         """Keep a packet of a flow whose other half is not known, and see whether it reveals it."""
         if flow.lobby is None and not flow.held:  # it is alone between its hosts
             flow.requested(r.psn[i], span_of(r, i), r.time_ns[i])
-            flow.held, flow.held_ns = [(self._chains.order_of(r, i), flow, r, i, None)], r.time_ns[i]
+            flow.held, flow.held_ns = [(order, flow, r, i, None)], r.time_ns[i]
             flow.waits, flow.turn = 1, 0
             self._chains.waiters += 1
             self._chains.held += 1
@@ -190,7 +193,7 @@ class Pairing(SideTable):
             flow.transport = TRANSPORT[r.opcode[i]]
         if kind == REQUEST:
             lobby.requested(flow, r.psn[i], span_of(r, i), r.time_ns[i])
-        lobby.hold(flow, r, i)
+        lobby.hold(flow, r, i, order)
         if flow.transport == "UC":
             self._let_go(lobby, flow)
         elif kind == RESPONSE:
@@ -300,23 +303,18 @@ class Pairing(SideTable):
             self.stray_cnps += len(lobby.take(flow))
             lobby.remove(flow)
             return
-        responds = flow.high < 0 and flow.responses  # responses only: they go to the requester
-        connection = self._connect_responder(flow) if responds else self._connect(flow, None, None)
+        self._connect_alone(flow)
         if flow.transport == "UC" or flow.high < 0:
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
-        self._track_alone(flow, connection, lobby.take(flow))
+        self._replay(lobby.take(flow))
 
-    def _track_alone(self, flow: Flow, connection: Connection, waited: list[Waiting]) -> None:
-        """Track what waited of a flow without another half."""
-        if self._at_end and len(waited) == 1 and self._keeps_alone(flow, waited[0]):
-            self._count(connection, waited[0][2], waited[0][3])
-            return
-        self._replay(waited)
-
-    def _connect_responder(self, flow: Flow) -> Connection:
-        connection = Connection(
+    def _connect_alone(self, flow: Flow) -> Connection:
+        """The connection of a flow whose other half is not known."""
+        if flow.high >= 0 or not flow.responses:
+            return self._connect(flow, None, None)
+        connection = Connection(  # responses only: they go to the requester
             len(self.connections),
             flow.transport,
             [self._addresses[flow.dst], self._addresses[flow.src]],
@@ -328,25 +326,20 @@ class Pairing(SideTable):
         self._add(connection)
         return connection
 
-    def _empty(self, found: Lobby | Flow) -> None:
+    def _empty(self, found: Lobby | Flow | int | None) -> None:
         """Pair what can be paired now between two hosts, and track the rest alone."""
-        if isinstance(found, Flow) and self._at_end:
-            alone = found
-            waited, alone.held, alone.waits, alone.turn = alone.held, NONE_HELD, 0, -1
-            self._chains.waiters -= 1
-            self._chains.held -= 1
-            self._track_alone(alone, self._connect(alone, None, None), waited)
-            return
-        lobby = self._lobby(found) if isinstance(found, Flow) else found
+        lobby: Any = self._lobby(found) if isinstance(found, Flow) else found
+        self._pair_rest(lobby)
+        for flow in list(lobby.flows):
+            if flow.connection is None:
+                self._let_go(lobby, flow)
+
+    def _pair_rest(self, lobby: Lobby) -> None:
+        """Pair what can be paired now between two hosts."""
         lobby.keep_all()
         responders = [f for f in lobby.flows if f.responses and f.connection is None]
         if responders:
             self._pair_waiting(lobby, deque(responders))
-        for flow in list(lobby.flows):
-            if flow.connection is None:
-                self._let_go(lobby, flow)
-            if self._at_end:
-                flow.lobby = None  # its memory is used again while others end
 
     def _pair_waiting(self, lobby: Lobby, waiting: deque[Flow]) -> None:
         """Pair what can be paired of a lobby that is to be empty.
@@ -447,6 +440,7 @@ class Pairing(SideTable):
 
     def _await(self, flow: Flow) -> None:
         """From now on this flow is that of its packets."""
+        self._may_be_lone = False
         way = way_key(flow.src, flow.dst, flow.qpn)
         if flow.scope:
             self._scopes.setdefault(way, set()).add(flow.scope)

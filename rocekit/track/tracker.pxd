@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t
 from rocekit.track.connections cimport Connection
 from rocekit.track.datagrams cimport Datagrams
 from rocekit.track.lobby cimport Lobby
-from rocekit.track.pairs.waiting cimport Flow
-from rocekit.track.pairing cimport Pairing
+from rocekit.track.pairs.lone_flows cimport LoneFlows, LoneTable
+from rocekit.track.pairs.waiting cimport Flow, hosts_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.lane.clean_lane cimport CleanLane
@@ -24,7 +24,7 @@ cdef int64_t _SHORT
 cdef int64_t OFTEN
 
 
-cdef class Tracker(Pairing):
+cdef class Tracker(LoneFlows):
     cdef public list transfers
     cdef public object left_out
     cdef public Kept _kept

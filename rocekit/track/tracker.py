@@ -28,9 +28,9 @@ from rocekit.track.events import Event
 from rocekit.track.kept import Kept
 from rocekit.track.lane.clean_lane import CleanLane
 from rocekit.track.lane.clean_side import CleanSide
-from rocekit.track.pairing import Pairing
 from rocekit.track.pairs.known_pairs import Pair
-from rocekit.track.pairs.waiting import Flow, flow_key
+from rocekit.track.pairs.lone_flows import LoneFlows, LoneTable
+from rocekit.track.pairs.waiting import Flow, flow_key, hosts_key
 from rocekit.track.pairs.waiting_rows import WaitingRows
 from rocekit.track.requests import Requests
 from rocekit.track.rest.sides import PackedSide, pack
@@ -47,7 +47,7 @@ _ID: Final = attrgetter("id")
 _SHORT: Final = 8
 
 
-class Tracker(Pairing):
+class Tracker(LoneFlows):
     """Connections, transfers and CM messages out of packets.
 
     Args:
@@ -101,6 +101,8 @@ class Tracker(Pairing):
         self._mads: Mapping[int, Mad] | None = None
         self._parse_mad: Any = None
         reports = on_end is not None or on_change is not None
+        # A live view lets go of flows, and has those that stay in the order in which they became known.
+        self._may_be_lone = self._may_be_lone and not reports
         self._lane = CleanLane(self, clean_lane, reports, plain is None)
         self._waiting = WaitingRows()
         self._tail: tuple[Any, Any] = ((), ())
@@ -217,12 +219,14 @@ class Tracker(Pairing):
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
         kind = KINDS[r.opcode[i]]
         if kind in (REQUEST, RESPONSE, CNP):
+            if kind == REQUEST and self._stays_lone(r, i):
+                return
             flow = self._flow(r, i)
             connection = flow.connection
             if connection is None:
                 if flow.lobby is not None:
                     flow.lobby.keep(flow)
-                self._wait(flow, r, i, kind)
+                self._wait(flow, r, i, kind, self._chains.order_of(r, i))
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if flow.connection is not None:
@@ -232,6 +236,7 @@ class Tracker(Pairing):
                 self._lobby(flow).go_on(flow, r, i)
         elif kind == DATAGRAM:
             if r.dest_qpn[i] in wire.MAD_QPNS:
+                self._know_all()
                 self._settle_all()
                 self._management(r, i)
             else:
@@ -333,6 +338,7 @@ class Tracker(Pairing):
         self._chains.open = []
 
     def _end_chains(self) -> None:
+        self._know_all()
         self._settle_all()
         self._chains.over()
 
@@ -344,11 +350,15 @@ class Tracker(Pairing):
         self.icrc_ignored = self.icrc_ignored or bool(suspects)
         for suspect in suspects:
             self._take_suspect(suspect)
-        self._at_end = True
+        if self._suspects.wrong:
+            self._know_all()
+        else:  # nobody asks for flows any more: their memory is used again while others end
+            self._flows, self._by_number = {}, []
         lobbies = [*reversed(self._lobbies.values())]
         self._lobbies = {}
         while lobbies:
-            self._empty(lobbies.pop())
+            self._end_waiting(lobbies.pop())
+        self._lone = LoneTable()
         for requests in self._sides:
             if isinstance(requests, Requests) and requests.in_lane:
                 self._lane.end(requests.clean)
@@ -390,6 +400,7 @@ class Tracker(Pairing):
     def _is_known(self, key: int, r: Rows, i: int) -> bool:
         """Whether the packet's flow has had packets with valid ICRCs."""
         if KINDS[r.opcode[i]] != DATAGRAM:
+            self._know_any(hosts_key(r.src[i], r.dst[i]))
             return key in self._flows
         if r.dest_qpn[i] in wire.MAD_QPNS:
             return bool(self.cm.records)

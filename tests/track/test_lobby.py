@@ -42,7 +42,7 @@ def test_where_not_all_rivals_can_be_looked_at_a_pair_is_not_sure(
     requester, responder = Flow(0, 1, 5, "RC", 1000), Flow(1, 0, 6, "RC", 2000)
     for flow, row in ((requester, 0), (responder, 1)):
         lobby.add(flow)
-        lobby.hold(flow, rows, row)
+        lobby.hold(flow, rows, row, row)
     lobby.requested(requester, 7, 1, 0)
     others = [Flow(0, 1, 100 + n, "RC", n) for n in range(MANY)]
     for other in others:

@@ -105,8 +105,7 @@ cpdef object flow_key(Rows r, Py_ssize_t i)
 cpdef object way_key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
 
 
-@cython.locals(low=int64_t, high=int64_t)
-cpdef int64_t hosts_key(Flow flow)
+cpdef int64_t hosts_key(int64_t src, int64_t dst)
 
 
 @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)

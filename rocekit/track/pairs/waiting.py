@@ -124,6 +124,10 @@ class Flow:
         return self.low - near <= p <= self.high + near
 
 
+#: Stands for each flow that is a few numbers so far (see ``lone_flows``).
+LONE: Final = Flow(0, 0, 0, "RC", 0)
+
+
 def place_of(flow: Flow) -> int:
     """Where flows from its host in its scope are."""
     return flow.scope << _SOURCE_BITS | flow.src
@@ -233,12 +237,9 @@ def way_key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
     return way + scope * SCOPE if scope else way
 
 
-def hosts_key(flow: Flow) -> int:
+def hosts_key(src: int, dst: int) -> int:
     """Both hosts' numbers in one, the lower one first."""
-    low, high = flow.src, flow.dst
-    if low > high:
-        low, high = high, low
-    return low << _SOURCE_BITS | high
+    return src << _SOURCE_BITS | dst if src <= dst else dst << _SOURCE_BITS | src
 
 
 def fetched(waited: list[Waiting]) -> int:

@@ -37,7 +37,7 @@ class WaitingRows:
         self,
         rows: Rows,
         held: int,
-        lobbies: Collection[Lobby | Flow],
+        lobbies: Collection[Lobby | Flow | int | None],
         by_number: Sequence[Flow | None],
         end_chains: Callable[[], None],
     ) -> None:
@@ -46,7 +46,8 @@ class WaitingRows:
         Args:
             held: packets that wait by now, those that are chained among them; lobbies: where they do.
             by_number: the flows of packets.
-            end_chains: lets flows have what is chained; the chains of others may go on with the next batch.
+            end_chains: lets flows have what is chained, or was kept as numbers; the chains of others may go
+                on with the next batch.
         """
         if not held:
             end_chains()
@@ -65,13 +66,16 @@ class WaitingRows:
                 self._batches = []
 
 
-def waiting_flows(lobbies: Iterable[Lobby | Flow]) -> Iterator[Flow]:
-    """The flows with waiting packets: those of lobbies, and those that are alone between their hosts."""
+def waiting_flows(lobbies: Iterable[Lobby | Flow | int | None]) -> Iterator[Flow]:
+    """The flows with waiting packets: those of lobbies, and those that are alone between their hosts.
+
+    None may be as few numbers (see ``lone_flows``).
+    """
     for found in lobbies:
         if isinstance(found, Flow):
             if found.held:
                 yield found
-        elif found.count:
+        elif found is not None and not isinstance(found, int) and found.count:
             yield from found.waiting()
 
 

@@ -26,6 +26,7 @@ cdef int64_t RESPONSE
 cdef class SideTable(Sink):
     cdef public list _sides
     cdef public Requests _spare
+    cdef public dict _turnarounds
 
     cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)

@@ -30,9 +30,17 @@ class SideTable(Sink):
 
     def __init__(self) -> None:
         # Of connection n: a at 2n, b at 2n + 1.
-        self._sides: list[Requests | PackedSide | Waiting | None] = []
+        # One that is kept alone for the end is a batch and a row.
+        self._sides: list[Requests | PackedSide | tuple[Rows, int] | None] = []
         # A state machine for sides of which the capture has one packet: one is over before the next begins.
         self._spare: Requests | None = None
+        self._turnarounds: dict[tuple[str | None, str | None], int] = {}
+
+    def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
+        known_ns = self._turnarounds.get(hosts, 0)
+        if turnaround_ns and (not known_ns or turnaround_ns < known_ns):
+            known_ns = self._turnarounds[hosts] = turnaround_ns
+        return known_ns
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         """Count the packet at row ``i`` as one of its connection."""
@@ -85,7 +93,7 @@ class SideTable(Sink):
             side = 1 - side
         elif KINDS[opcode] != REQUEST:
             return False
-        self._sides[2 * connection.id + side] = waiting
+        self._sides[2 * connection.id + side] = r, i
         return True
 
     def _end(self, connection: Connection) -> None:
@@ -95,7 +103,7 @@ class SideTable(Sink):
             if found is None:
                 continue
             if isinstance(found, tuple):
-                self._end_alone(connection, side, found[2], found[3])
+                self._end_alone(connection, side, found[0], found[1])
                 self._sides[2 * connection.id + side] = None
                 continue
             rested = isinstance(found, PackedSide)

@@ -85,6 +85,7 @@ def test_as_many_scopes_as_packets_are_not_searched(tmp_path: Path) -> None:
     with open_capture(capture) as reader:
         for batch in reader:
             tracker.feed(decoder.decode(batch))
+    tracker._know_all()
     assert {len(scopes) for scopes in tracker._scopes.values()} == {300}
     assert tracker._awaited == {}
 

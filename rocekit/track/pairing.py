@@ -302,6 +302,9 @@ class Pairing(SideTable):
         if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
             self.stray_cnps += len(lobby.take(flow))
             lobby.remove(flow)
+            if flow.number >= 0:  # what comes to that QP later is another flow
+                del self._flows[way_key(flow.src, flow.dst, flow.qpn, flow.scope)]
+                self._by_number[flow.number] = None
             return
         self._connect_alone(flow)
         if flow.transport == "UC" or flow.high < 0:

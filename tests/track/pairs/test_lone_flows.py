@@ -86,9 +86,20 @@ def vars_of(progress: Any) -> tuple[Any, ...]:
 
 
 @given(st.lists(packets, max_size=40), st.sampled_from((1, 3, 1000)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_they_are_what_flows_are_at_once(stream: list[Packet], size: int) -> None:
     assert told(stream, size, at_once=False) == told(stream, size, at_once=True)
+
+
+def test_what_follows_cnps_that_were_let_go_is_tracked() -> None:
+    """Only CNPs went to a QP for more than five seconds; then a request does."""
+    first: Packet = ("RC_SEND_ONLY", 0, 1, 16, 6, 0, False, 1_000)
+    cnp: Packet = ("CNP", 0, 1, 17, 6, 0, False, 1_000)
+    later: Packet = ("RC_SEND_ONLY", 0, 1, 16, 7, 0, False, 6 * SECOND_NS)
+    request: Packet = ("RC_SEND_ONLY", 0, 1, 17, 6, 0, False, 1_000)
+    found = told([first, cnp, later, request], 1000, at_once=False)
+    assert [(c["b"]["qpn"], c["packets"]) for c, *_ in found["connections"]] == [(16, 2), (17, 1)]
+    assert found["strays"][0] == 1
 
 
 def flood(count: int) -> list[Packet]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
+from rocekit.packets import ICRC_INVALID
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.packets.slim import PIECE
 from rocekit.points.ways import FEW_WAYS, CaptureColumns, HostWay, HostWays
@@ -300,6 +301,24 @@ class Sightings:
             order = np.argsort(psns, kind="stable")
             known = self._sorted[receiver] = rows[order], psns[order]
         return known
+
+    def is_overtaken(self, row: int, near: int) -> bool:
+        """Whether a capture has another packet of its flow, with one of the ``near`` next PSNs, before it."""
+        order, psns = self._by_psn((int(self._dst[row]), int(self.qpn[row])))
+        begin = int(self.psn[row]) + 1
+        parts = [(begin, begin + near), (begin - MASK - 1, begin + near - MASK - 1)]
+        later = np.concatenate([order[slice(*np.searchsorted(psns, part))] for part in parts])
+        later = later[
+            (self._src[later] == self._src[row])
+            & (self._scope[later] == self._scope[row])
+            & (self.is_request(later) == self.is_request(np.array([row])))
+            & (self.icrc_state[later] != ICRC_INVALID)
+        ]
+        for file, own_ns in self.times_of(row).items():
+            times = self.seen_ns[file][later]
+            if ((times != UNSEEN) & (times < own_ns)).any():
+                return True
+        return False
 
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool

@@ -44,7 +44,7 @@ _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Story]:
     """Decide each story that the packets of several captures decide, and place its losses; gives the stories.
 
-    A packet out of order is none where the first capture on its way missed it: its place is only estimated.
+    A packet is out of order only where one capture has it so: the order among captures is estimated.
     """
     kept: list[Story] = []
     bad = _corrupted(evidence)
@@ -117,10 +117,14 @@ class _View:
         return first_ns <= min(times) and max(times) <= last_ns
 
     def has_estimated_order(self, story: Story) -> bool:
-        """Whether the first capture point lacks every late packet of a story."""
-        late = {event.frame for event in story.late}
-        found = [t for t in self.sent(story.psn, request=True) if not late.isdisjoint(t.frames.values())]
-        return bool(self.points and found) and all(self.points[0] not in t.frames for t in found)
+        """Whether no capture has a late packet of a story behind a packet that overtook it.
+
+        Of a packet that only one capture has and another that only another one has, the times that were
+        estimated for the merged order may tell the wrong one.
+        """
+        rows = (self.sightings.row_of(event.frame) for event in reversed(story.late))
+        found = [row for row in rows if row >= 0]
+        return bool(found) and not any(self.sightings.is_overtaken(row, _NEAR) for row in found)
 
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side

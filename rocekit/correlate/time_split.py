@@ -18,9 +18,10 @@ class Timing:
         software_ns: WR posted to first packet.
         sending_ns: first to last packet of the message.
         acknowledging_ns: last packet to last ACK.
-        wire_ns: first packet to last ACK (to the last packet where nothing is acknowledged).
+        wire_ns: first packet to last ACK (to the last packet where nothing is acknowledged, or where the
+        requester did not get that ACK: ``sent_again_later_ns``).
         recovery_ns: the part of ``wire_ns`` that repeats took, with the waits before them.
-        completion_ns: last ACK to WC polled.
+        completion_ns: last ACK to WC polled (from the last packet where ``wire_ns`` ends there).
         total_ns: WR posted to WC polled.
     """
 
@@ -45,16 +46,38 @@ def timing(transfer: Transfer, clocks: dict[str, Clock] | None = None) -> Timing
         offset = clock.offset_ns if clock is not None else 0
     posted = None if wr is None else wr.posted_ns - offset
     polled = None if wc is None else wc.polled_ns - offset
-    end = transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns
+    again_ns = sent_again_later_ns(transfer, offset)
+    acked_ns = transfer.acked_ns if again_ns is None else None
+    end = acked_ns if acked_ns is not None else transfer.last_ns
     return Timing(
         software_ns=None if posted is None else transfer.first_ns - posted,
         sending_ns=max(0, transfer.last_ns - transfer.first_ns),
-        acknowledging_ns=None if transfer.acked_ns is None else max(0, transfer.acked_ns - transfer.last_ns),
+        acknowledging_ns=None if acked_ns is None else max(0, acked_ns - transfer.last_ns),
         wire_ns=end - transfer.first_ns,
         recovery_ns=recovery_ns(transfer),
         completion_ns=None if polled is None else polled - end,
         total_ns=None if posted is None or polled is None else polled - posted,
     )
+
+
+def sent_again_later_ns(transfer: Transfer, offset_ns: int = 0) -> int | None:
+    """When the last packet of a message came that was sent again although the capture has its ACK; else None.
+
+    The requester had not got that ACK, or it would not have waited on: the ACK was lost behind this capture.
+    One that came just before the repeat crossed it, and a completion before the repeat shows that it arrived.
+
+    Args:
+        offset_ns: of the journal's clock.
+    """
+    acked_ns, wc = transfer.acked_ns, transfer.wc
+    if acked_ns is None or transfer.last_ns <= acked_ns:
+        return None
+    polled_ns = None if wc is None else wc.polled_ns - offset_ns
+    for event in transfer.events:
+        after_ns = event.time_ns - acked_ns
+        if event.kind == "repeat" and 0 < event.waited_ns <= 2 * after_ns:
+            return transfer.last_ns if polled_ns is None or polled_ns >= event.time_ns else None
+    return None
 
 
 def recovery_ns(transfer: Transfer) -> int:

@@ -169,8 +169,9 @@ def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
         steps.append(acked)
     if wc is not None and time.completion_ns is not None:
         response = "the last response" if transfer.is_read else "the last ACK"
-        after = response if transfer.acked_ns is not None else "the last packet"
-        at = (transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns) + time.completion_ns
+        answered = transfer.is_read or time.acknowledging_ns is not None
+        after = response if answered and transfer.acked_ns is not None else "the last packet"
+        at = transfer.first_ns + time.wire_ns + time.completion_ns
         vendor = wc.event.get("vendor_err")
         error = f", vendor error {vendor:#x}" if vendor else ""
         steps.append(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rocekit.correlate.time_split import recovery_ns
+from rocekit.correlate.time_split import recovery_ns, sent_again_later_ns
 from rocekit.explanation.transfer_columns import TransferColumns
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.track.transfers import NOTHING
@@ -30,13 +30,15 @@ def transfers_table(transfers: Sequence[Transfer], analysis: Results | None) -> 
     journal = None if analysis is None else analysis.journal
     ahead = {} if journal is None else {host: clock.offset_ns for host, clock in journal.clocks.items()}
     own_clock: Any = pl.lit(0)
+    off = [0] * len(transfers)
     if ahead:
         off = [0 if t.wr is None else ahead.get(t.wr.qp.host, 0) for t in transfers]
         own_clock = pl.Series(off, dtype=pl.Int64)
     recovery = [recovery_ns(t) if t.events else 0 for t in transfers]
     first, last = pl.col("first_ns"), pl.col("last_ns")
     posted, polled = pl.col("wr_posted_ns") - own_clock, pl.col("wc_polled_ns") - own_clock
-    end = pl.coalesce("acked_ns", "last_ns")
+    again = [sent_again_later_ns(t, o) if t.events else None for t, o in zip(transfers, off, strict=True)]
+    end = pl.coalesce(pl.Series(again, dtype=pl.Int64), "acked_ns", "last_ns")
     return pl.DataFrame(series).with_columns(
         software_ns=first - posted,
         sending_ns=pl.max_horizontal(last - first, 0),

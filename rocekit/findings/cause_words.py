@@ -86,7 +86,7 @@ def _cause_words(event: Event, connection: Connection, side: int, transfer: Tran
         return f"after {noun} or {_other(event)}: both are possible"
     if cause == TIMEOUT:
         return f"after {noun}" if _is_stated(event, connection, side) else f"probably after {noun}"
-    if cause in _REFUSALS and event.opens and not _is_obeyed(event, transfer):
+    if cause in _REFUSALS and event.opens and not is_obeyed(event, transfer):
         return f"probably after an earlier {_SHORT[cause]}"
     if cause == "rnr" and event.opens:
         return f"{duration(event.waited_ns)} after the RNR NAK"
@@ -139,7 +139,7 @@ def _is_timer(event: Event, connection: Connection, side: int, transfer: Transfe
     return longest_ns >= _EARLIEST * timeout_ns
 
 
-def _is_obeyed(event: Event, transfer: Transfer | None) -> bool:
+def is_obeyed(event: Event, transfer: Transfer | None) -> bool:
     """Whether the wait of a go-back counts from a NAK or RNR NAK for this transfer."""
     if transfer is None:
         return False
@@ -152,7 +152,7 @@ def _is_obeyed(event: Event, transfer: Transfer | None) -> bool:
 def _fits(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> bool:
     """Whether the wait fits the cause."""
     if event.cause == "nak":
-        return event.waited_ns <= OBEYED_NS or _is_obeyed(event, transfer)
+        return event.waited_ns <= OBEYED_NS or is_obeyed(event, transfer)
     return event.cause != TIMEOUT or _is_timer(event, connection, side, transfer)
 
 
@@ -202,7 +202,7 @@ def _detail(event: Event, transfer: Transfer | None) -> str:
     """How long before the repeat its cause was, as far as that is known."""
     if event.cause == TIMEOUT:
         return f" ({duration(event.waited_ns)} after its last request)"
-    if event.cause == "rnr" and event.opens and event.doubt is not None and _is_obeyed(event, transfer):
+    if event.cause == "rnr" and event.opens and event.doubt is not None and is_obeyed(event, transfer):
         return f" ({duration(event.waited_ns)} before)"
     return ""
 

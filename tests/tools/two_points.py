@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from capture_bytes import Frame, pcap
 from story import Shot, Story
+from talk import US, A, B
+
+import rocekit
+from rocekit.findings import Finding
+
+FLIGHT = US // 2
 
 
 def seen_at(shots: list[Shot], delays_ns: dict[str, int], ahead_ns: int = 0) -> list[Shot]:
@@ -21,3 +31,19 @@ def both_ends(story: Story, *, flight_ns: int = 2_000, ahead_ns: int = 0) -> tup
     at_a = seen_at(story.shots, {a: 0, b: flight_ns})
     at_b = seen_at(story.shots, {a: flight_ns, b: 0}, ahead_ns)
     return at_a, at_b
+
+
+def findings_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) -> list[Finding]:
+    """The findings of captures at A and at B; each packet of a talk takes ``FLIGHT`` between them.
+
+    What a capture lacks was lost between the two, or before.
+    """
+    paths = []
+    for name, frames, host in (("va", at_a, A), ("vb", at_b, B)):
+        moved = [
+            Frame(f.data, f.time_ns + (0 if source(f.data) == host else FLIGHT), f.wirelen) for f in frames
+        ]
+        path = folder / f"{name}.pcap"
+        path.write_bytes(pcap(sorted(moved, key=lambda f: f.time_ns), unit="ns"))
+        paths.append(path)
+    return rocekit.analyze(*paths).findings

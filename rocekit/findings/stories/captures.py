@@ -196,10 +196,14 @@ def _decide_silence(view: _View, story: Story) -> None:
     """Decide a story without a NAK: the request was lost, or its response, or it came too late."""
     run = story.repeats[0]
     of_pass = run.opener.of_pass
-    if of_pass is None or story.rule == NEEDLESS:
+    if of_pass is None:
         return
     since_ns = of_pass.began_ns
     transfer = story.transfer
+    if story.rule == NEEDLESS:
+        if transfer is None or transfer.operation not in OWN_RESPONSE:
+            _find_lost_ack(view, story, run, since_ns)
+        return
     if transfer is not None and transfer.is_read:
         _decide_read(view, story, run, since_ns)
         return
@@ -220,6 +224,24 @@ def _decide_silence(view: _View, story: Story) -> None:
     if arrived is None:
         return
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
+
+
+def _find_lost_ack(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
+    """Whether a repeat sooner than its timeout was not needless: no ACK passed the first capture point.
+
+    A timer that each packet does not start anew runs out sooner than its wait tells.
+    """
+    first, last = view.points[0], view.points[-1]
+    sent = view.last_sent(run.first_psn, since_ns, run.time_ns)
+    if sent is None or last not in sent.times_ns:
+        return
+    answers: list[Transmission] = []
+    for psn in range(run.first_psn, run.first_psn + _LATER):
+        acks = view.sent(psn, request=False)
+        answers += [t for t in acks if sent.times_ns[last] <= t.times_ns.get(last, t.time_ns) < run.time_ns]
+    if answers and all(first not in t.frames for t in answers):
+        story.rule, story.certain = ACK_LOSS, True
+        story.places = [view.place(story.psn, answers[-1], request=False)]
 
 
 def _lost(run: GoBack) -> str:

@@ -23,6 +23,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from rocekit.findings.cause_words import is_obeyed
 from rocekit.findings.evidence import status_of
 from rocekit.findings.stories import (
     ACK_LOSS,
@@ -42,7 +43,7 @@ from rocekit.findings.stories import (
 from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story
-from rocekit.track.causes import NAK_MISSED
+from rocekit.track.causes import NAK_MISSED, OBEYED_NS
 from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.track.transfers import ACKED, RESPONSE_CUT
 from rocekit.wire import OWN_RESPONSE
@@ -128,13 +129,18 @@ def _name_cause(evidence: Evidence, story: Story, overtaken: Overtaken) -> bool:
             story.certain, story.or_overtaken = False, True
         return True
     again = repeats[0] if repeats else None
-    if again is not None and again.cause == "nak" and again.opener.after_ack:
+    if again is not None and again.cause == "nak" and again.opener.after_ack and _is_soon(story, again):
         story.rule = REORDERING  # its NAK is another story's, and this packet arrived
         return True
     if again is not None and again.cause == NAK_MISSED:
         _name_after_missed_nak(story)
         return True
     return _name_after_timeout(evidence, story)
+
+
+def _is_soon(story: Story, run: GoBack) -> bool:
+    """Whether a repeat comes as soon as a NAK is obeyed, or its wait counts from one."""
+    return run.waited_ns <= OBEYED_NS or is_obeyed(run.opener, story.transfer)
 
 
 def _name_after_missed_nak(story: Story) -> None:

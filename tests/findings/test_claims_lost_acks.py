@@ -1,0 +1,65 @@
+"""An ACK that was lost between two captures, and a timer that ran out sooner than the timeout that is known.
+
+rxe's timer is not started anew by each packet, so the wait after the last one is often shorter than the
+timeout. Of ibv_rc_pingpong, rdma_cm programs and others with packets lost both ways, the repeat after such a
+wait was told as ``needless-repeat`` ("nothing shows a loss") or, after an earlier NAK, as ``reordering``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capture_bytes import Frame
+from talk import MS, US, Talk, named, only, settled
+from two_points import findings_of_two
+
+
+def talk(*, after_nak: bool = False) -> tuple[Talk, int]:
+    """PSN 60 to 62 come again 40 ms after they were acknowledged; the frame of the ACK."""
+    t = Talk()
+    t.connect()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(200 * US)
+    if after_nak:
+        t.send(60, 3, only=[60, 62])
+        t.nak(61)
+        t.wait(50 * US)
+        t.send(60, 3, only=[61, 62])
+    else:
+        t.send(60, 3)
+    ack = t.ack(62)
+    t.wait((25 if after_nak else 40) * MS)
+    t.send(60, 3, only=[61, 62] if after_nak else None)
+    t.wait(300 * US)
+    t.ack(62)
+    return t, ack
+
+
+def without(t: Talk, *frames: int) -> list[Frame]:
+    return [f for n, f in enumerate(t.frames, 1) if n not in frames]
+
+
+def test_an_ack_that_only_its_senders_capture_has_was_lost(tmp_path: Path) -> None:
+    t, ack = talk()
+    found = only(findings_of_two(tmp_path, without(t, ack), t.frames), "ack-loss")
+    assert found.title.endswith("lost between vb.pcap and va.pcap")
+    assert "probably" not in found.title
+
+
+def test_it_was_lost_after_an_earlier_nak_too(tmp_path: Path) -> None:
+    t, ack = talk(after_nak=True)
+    findings = findings_of_two(tmp_path, without(t, ack), t.frames)
+    assert sorted(named(findings)) == ["ack-loss", "loss"], [str(f) for f in findings]
+
+
+def test_an_ack_that_both_captures_have_was_not_lost_between_them(tmp_path: Path) -> None:
+    t, _ = talk()
+    findings = findings_of_two(tmp_path, t.frames, t.frames)
+    assert named(findings) == [], [str(f) for f in findings]
+    assert [f.rule for f in findings] == ["needless-repeat"]
+
+
+def test_a_capture_alone_leaves_it_open(tmp_path: Path) -> None:
+    t, _ = talk(after_nak=True)
+    assert "reordering" not in named(t.findings())

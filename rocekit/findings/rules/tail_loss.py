@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        lacking = sum(not s.certain and (s.naks_lacking or s.gappy or s.early) for s in stories)
-        open_ = [s for s in stories if not (s.certain or s.naks_lacking or s.gappy)]
+        # A loss that the journal shows has no repeat: the packet that the capture has is the repeat.
+        lacking = sum(
+            not s.certain and (s.naks_lacking or s.gappy or s.early or not s.go_backs) for s in stories
+        )
+        open_ = [s for s in stories if s.go_backs and not (s.certain or s.naks_lacking or s.gappy)]
         doubtful = sum(not s.go_backs[0].opener.mid_message for s in open_)
         stalled = sum(s.go_backs[0].opener.mid_message and not s.early for s in open_)
         likely = stalled + lacking

@@ -1,7 +1,8 @@
 """Finds losses before the capture point by the journal: the capture has only the repeat.
 
 The journal has the time of the post. If the send queue was idle and the first packet is captured one local
-ACK timeout after the post, that packet is the repeat.
+ACK timeout after the post, that packet is the repeat. A host that is often late by about as much, but not by
+just a timeout, is late by a timeout now and then, too: there the wait tells nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _RANGE: Final = (0.95, 1.6)
 #: Otherwise only an exact timer counts, with some slack for the way to the device.
 _EXACT: Final = (0.99, 1.02)
 _SLACK_NS: Final = 2_000
+#: Waits between these shares of a timeout are as long as one, whatever their cause.
+_AS_LONG: Final = (0.5, 2.0)
 
 
 def find_journal_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
@@ -38,16 +41,19 @@ def find_journal_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
         if timeout_ns is None or connection.transport != "RC":
             continue
         early, late = _RANGE if lossy[connection.ips[side], connection.ips[1 - side]] else _EXACT
-        busy_ns = 0
+        busy_ns, as_long, own = 0, 0, []
         for transfer in sorted(transfers, key=lambda t: t.first_psn):
             posted_ns = evidence.posted_ns(transfer)
             wait = None if posted_ns is None else transfer.first_ns - max(posted_ns, busy_ns)
             on_time = wait is not None and early * timeout_ns <= wait <= late * timeout_ns + _SLACK_NS
+            as_long += wait is not None and _AS_LONG[0] * timeout_ns <= wait <= _AS_LONG[1] * timeout_ns
             if wait is not None and on_time and (number, side, transfer.id) not in known_transfers:
                 story = Story(connection, side, transfer.first_psn, TAIL_LOSS)
                 story.transfers, story.unseen = [transfer], _wait(transfer, wait)
-                found.append(story)
+                own.append(story)
             busy_ns = max(busy_ns, transfer.last_ns, transfer.acked_ns or 0)
+        if 2 * len(own) > as_long:
+            found += own
     return found
 
 

@@ -1,7 +1,7 @@
 """A first packet that comes one timeout after its post: the repeat of a lost one, or a host that was late.
 
-Of `blast-write` in a busy machine, whose packets often came 8 to 33 ms after their post, one came 17.05 ms after
-it, with a timeout of 16.8 ms, and was told as lost before the capture. Nothing was.
+Of `blast-write` in a busy machine, whose packets often came 8 to 33 ms after their post, one came 17.05 ms
+after it, with a timeout of 16.8 ms, and was told as lost before the capture. Nothing was.
 """
 
 from __future__ import annotations

@@ -53,6 +53,17 @@ def test_it_was_lost_after_an_earlier_nak_too(tmp_path: Path) -> None:
     assert sorted(named(findings)) == ["ack-loss", "loss"], [str(f) for f in findings]
 
 
+def test_of_a_packet_and_its_nak_that_were_both_lost_the_packet_is_named(tmp_path: Path) -> None:
+    t, ack = talk()
+    t.nak(61)
+    t.frames[ack - 1] = Frame(t.frames.pop().data, t.frames[ack - 1].time_ns)
+    findings = findings_of_two(tmp_path, without(t, ack), without(t, ack - 2))
+    assert sorted(named(findings)) == ["loss", "tail-loss"], [str(f) for f in findings]
+    for found in findings:
+        assert found.title.startswith("PSN 61 was lost")
+        assert found.title.endswith("lost between va.pcap and vb.pcap")
+
+
 def test_an_ack_that_both_captures_have_was_not_lost_between_them(tmp_path: Path) -> None:
     t, _ = talk()
     findings = findings_of_two(tmp_path, t.frames, t.frames)

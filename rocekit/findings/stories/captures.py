@@ -200,9 +200,8 @@ def _decide_silence(view: _View, story: Story) -> None:
         return
     since_ns = of_pass.began_ns
     transfer = story.transfer
-    if story.rule == NEEDLESS:
-        if transfer is None or transfer.operation not in OWN_RESPONSE:
-            _find_lost_ack(view, story, run, since_ns)
+    needless = story.rule == NEEDLESS
+    if needless and transfer is not None and transfer.operation in OWN_RESPONSE:
         return
     if transfer is not None and transfer.is_read:
         _decide_read(view, story, run, since_ns)
@@ -223,22 +222,24 @@ def _decide_silence(view: _View, story: Story) -> None:
             arrived = sent if arrived is None else arrived
     if arrived is None:
         return
+    if needless:
+        _find_lost_ack(view, story, run, arrived)
+        return
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
 
 
-def _find_lost_ack(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
+def _find_lost_ack(view: _View, story: Story, run: GoBack, arrived: Transmission) -> None:
     """Whether a repeat sooner than its timeout was not needless: no ACK passed the first capture point.
 
     A timer that each packet does not start anew runs out sooner than its wait tells.
     """
     first, last = view.points[0], view.points[-1]
-    sent = view.last_sent(run.first_psn, since_ns, run.time_ns)
-    if sent is None or last not in sent.times_ns:
-        return
     answers: list[Transmission] = []
     for psn in range(run.first_psn, run.first_psn + _LATER):
         acks = view.sent(psn, request=False)
-        answers += [t for t in acks if sent.times_ns[last] <= t.times_ns.get(last, t.time_ns) < run.time_ns]
+        answers += [
+            t for t in acks if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < run.time_ns
+        ]
     if answers and all(first not in t.frames for t in answers):
         story.rule, story.certain = ACK_LOSS, True
         story.places = [view.place(story.psn, answers[-1], request=False)]

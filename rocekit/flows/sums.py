@@ -55,6 +55,8 @@ _UNKNOWN: Final = UNKNOWN
 #: From so many flows on, their rows are read for so many packets together: one after the other each would be
 #: waited for, since no cache has them all.
 _MANY: Final = 1024
+#: There is room for so many rows or counts at least.
+_LEAST: Final = 64
 _AHEAD: Final = 32
 
 # A count in a chain: its (opcode, DSCP), packets, the first packet and its frame, the next count. That which
@@ -68,9 +70,16 @@ def _is_full(value: int) -> bool:
     return opcode is not None and opcode.position in (wire.FIRST, wire.MIDDLE)
 
 
-def _table(rows: int, row: list[int]) -> Any:
-    table = np.tile(np.array(row, np.int64), rows)
-    return table if COMPILED else table.tolist()
+def _longer(table: Any, used: int, size: int) -> Any:
+    """A table of ``size`` numbers with those of another one, of which so many are used.
+
+    What follows them says nothing, and is in memory that nobody touches before it is used.
+    """
+    if not COMPILED:
+        return table[:used] + [0] * (size - used)
+    longer = np.empty(size, np.int64)
+    longer[:used] = table[:used]
+    return longer
 
 
 class FlowSums:
@@ -88,8 +97,8 @@ class FlowSums:
         self._extremes: dict[int, tuple[int, int]] = {}
         self._flows = self._slots = self._room = self._fed = 0
         self._touched = 0
-        self._rows: Any = _table(0, [0])
-        self._chains: Any = _table(0, [0])
+        self._rows: Any = column(())
+        self._chains: Any = column(())
         self._requests = column([KINDS[v] == REQUEST for v in range(256)])
         self._full = column([_is_full(v) for v in range(256)])
 
@@ -97,8 +106,7 @@ class FlowSums:
         """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         most = int(packets.flow.max()) + 1
         if most > self._flows:
-            self._rows = self._grown(self._rows, most - self._flows, list(COLUMNS.values()))
-            self._flows = len(self._rows) // _WIDTH
+            self._begin_rows(most)
         self._loop(
             column(keep.view(np.uint8), np.uint8),
             column(packets.flow),
@@ -118,11 +126,18 @@ class FlowSums:
             column(packets.roce_version, np.uint8),
         )
 
-    @staticmethod
-    def _grown(table: Any, more: int, row: list[int]) -> Any:
-        """The table with at least so many rows more, and at least twice as many as before."""
-        fresh = _table(max(more, len(table) // len(row), 64), row)
-        return np.concatenate([table, fresh]) if COMPILED else table + fresh
+    def _begin_rows(self, flows: int) -> None:
+        """From now on there are rows for so many flows, more than before."""
+        used, wanted = self._flows * _WIDTH, flows * _WIDTH
+        rows: Any = np.asarray(self._rows) if COMPILED else self._rows
+        if wanted > len(rows):
+            rows = _longer(rows, used, max(wanted, 2 * len(rows), _LEAST * _WIDTH))
+        fresh = list(COLUMNS.values())
+        if COMPILED:
+            rows[used:wanted].reshape(-1, _WIDTH)[:] = fresh
+        else:
+            rows[used:wanted] = fresh * (flows - self._flows)
+        self._rows, self._flows = rows, flows
 
     def _loop(
         self,
@@ -210,8 +225,8 @@ class FlowSums:
         return slot
 
     def _make_room(self) -> None:
-        self._chains = self._grown(self._chains, 1, [0] * _SLOT)
-        self._room = len(self._chains) // _SLOT
+        self._room = max(2 * self._room, _LEAST)
+        self._chains = _longer(self._chains, self._slots * _SLOT, self._room * _SLOT)
 
     def _new_count(self, key: int, reference: int, following: int) -> int:
         slot = self._slots * _SLOT
@@ -248,7 +263,8 @@ class FlowSums:
 
     def column(self, name: str) -> NDArray[np.int64]:
         """One of ``COLUMNS`` of all flows, by flow number."""
-        values: NDArray[np.int64] = np.asarray(self._rows, np.int64).reshape(-1, _WIDTH)
+        values: NDArray[np.int64] = np.asarray(self._rows[: self._flows * _WIDTH], np.int64)
+        values = values.reshape(-1, _WIDTH)
         return values[:, list(COLUMNS).index(name)]
 
     def row(self, number: int) -> dict[str, int]:
@@ -267,7 +283,7 @@ class FlowSums:
 
     def every_kind(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The kinds of packets of all flows, each once: flow numbers, opcodes and DSCPs."""
-        chains = np.asarray(self._chains, np.int64).reshape(-1, _SLOT)
+        chains = np.asarray(self._chains[: self._slots * _SLOT], np.int64).reshape(-1, _SLOT)
         heads = self.column("kinds")
         flow, slot = np.flatnonzero(heads >= 0), heads[heads >= 0]
         flows, keys = [flow[:0]], [flow[:0]]

@@ -61,6 +61,7 @@ cdef class Connection:
     cdef public Incidents incidents
     cdef public bint paired_surely
 
+    cpdef set_up(self, int64_t id, str transport, list ips, list qpns, object paired_by)
     cpdef Incidents met(self)
     cpdef is_in(self, object first, object second)
     cpdef has_around(self, int64_t side, object around)
@@ -86,6 +87,10 @@ cdef class Connection:
 
     cpdef note_end(self, int64_t side, int64_t overtaken, object recovery)
     cpdef int64_t psns_of_read(self, int64_t length)
+
+
+@cython.locals(connection=Connection)
+cpdef Connection connected(int64_t id, str transport, list ips, list qpns, object paired_by)
 
 
 @cython.locals(connection=Connection, ips=list, qpns=list, row=Py_ssize_t)

@@ -168,6 +168,11 @@ class Connection:
         qpns: list[int | None],
         paired_by: str | None = None,
     ) -> None:
+        self.set_up(id, transport, ips, qpns, paired_by)
+
+    def set_up(
+        self, id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
+    ) -> None:
         self.id, self.transport, self.ips, self.qpns, self.paired_by = id, transport, ips, qpns, paired_by
         self.paired_surely = True
         self.path_mtu: int | None = None
@@ -328,6 +333,15 @@ class Connection:
             "vlan": list(around.vlans) or None,
             "encapsulation": list(around.layers) or None,
         }
+
+
+def connected(
+    id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
+) -> Connection:
+    """A new connection, without the time that a constructor's arguments take."""
+    connection: Connection = Connection.__new__(Connection)
+    connection.set_up(id, transport, ips, qpns, paired_by)
+    return connection
 
 
 class Totals(NamedTuple):

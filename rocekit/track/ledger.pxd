@@ -6,7 +6,7 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
-from rocekit.track.transfers cimport Transfer
+from rocekit.track.transfers cimport Transfer, begun
 
 cdef int64_t _NEAR
 cdef tuple _HAS_RETH

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.track.events import Event
-from rocekit.track.transfers import Transfer
+from rocekit.track.transfers import Transfer, begun
 from rocekit.wire import ATOMICS, OWN_RESPONSE, READ_DEPTH
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def opened(
 ) -> Transfer:
     """A transfer that begins at PSN ``p`` with the packet at row ``i``, of which the sink is to hear."""
     time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
-    transfer = Transfer(sink.next_id(), connection, side, operation, p, time_ns, frame)
+    transfer = begun(sink.next_id(), connection, side, operation, p, time_ns, frame)
     if _HAS_RETH[opcode] or operation in ATOMICS:
         if r.rkey[i] >= 0:
             transfer.va, transfer.key = r.remote_va[i], r.rkey[i]

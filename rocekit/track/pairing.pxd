@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.track.bulk cimport Chain, Chains
-from rocekit.track.connections cimport Connection
+from rocekit.track.connections cimport Connection, connected
 from rocekit.track.lobby cimport Lobby, lobby_of
 from rocekit.track.pairs.waiting cimport Flow, fetched, hosts_key, note_rivals, span_of, way_key
 from rocekit.packets.rows cimport Rows

@@ -15,7 +15,7 @@ from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.bulk import Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
-from rocekit.track.connections import Connection
+from rocekit.track.connections import Connection, connected
 from rocekit.track.lobby import Lobby, lobby_of
 from rocekit.track.pairs import response_times
 from rocekit.track.pairs.address_numbers import AddressNumbers
@@ -254,7 +254,7 @@ class Pairing(SideTable):
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""
-        connection = Connection(
+        connection = connected(
             len(self.connections),
             asking.transport,
             [self._addresses[asking.src], self._addresses[asking.dst]],
@@ -271,7 +271,7 @@ class Pairing(SideTable):
 
     def _connect_datagrams(self, src: int, dst: int, ends: list[int | None], around: Wrapping) -> Connection:
         addresses = self._addresses
-        connection = Connection(len(self.connections), "UD", [addresses[src], addresses[dst]], ends, None)
+        connection = connected(len(self.connections), "UD", [addresses[src], addresses[dst]], ends, None)
         connection.is_in(around, around)
         self._add(connection)
         return connection
@@ -317,7 +317,7 @@ class Pairing(SideTable):
         """The connection of a flow whose other half is not known."""
         if flow.high >= 0 or not flow.responses:
             return self._connect(flow, None, None)
-        connection = Connection(  # responses only: they go to the requester
+        connection = connected(  # responses only: they go to the requester
             len(self.connections),
             flow.transport,
             [self._addresses[flow.dst], self._addresses[flow.src]],
@@ -417,7 +417,7 @@ class Pairing(SideTable):
         ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
         connection = pair.connection
         if connection is None:
-            connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
+            connection = connected(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
             connection.negotiated = tuple(pair.negotiated)
             connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
         else:
@@ -459,7 +459,7 @@ class Pairing(SideTable):
         a_qpn, b_qpn = qpns(exchange)
         if a_qpn is None or b_qpn is None:
             return
-        connection = Connection(
+        connection = connected(
             len(self.connections),
             exchange.transport,
             [self._addresses[a], self._addresses[b]],

@@ -23,5 +23,10 @@ cdef class Progress:
     cdef public object held
     cdef public int64_t holds
 
+    cpdef set_up(self, bint reliable)
     cpdef start(self, int64_t psn)
     cpdef hold(self, tuple packet, int64_t count)
+
+
+@cython.locals(progress=Progress)
+cpdef Progress unstarted(bint reliable)

@@ -39,6 +39,9 @@ class Progress:
     """
 
     def __init__(self, reliable: bool) -> None:
+        self.set_up(reliable)
+
+    def set_up(self, reliable: bool) -> None:
         self.reliable = reliable
         self.started = False
         self.begin = 0
@@ -70,3 +73,10 @@ class Progress:
         else:
             self.held = [packet]
         self.holds += count
+
+
+def unstarted(reliable: bool) -> Progress:
+    """That of a side's first request, without the time that a constructor's arguments take."""
+    progress: Progress = Progress.__new__(Progress)
+    progress.set_up(reliable)
+    return progress

@@ -45,8 +45,17 @@ cdef class Transfer:
     cdef public int64_t place
     cdef public object particulars
 
+    cpdef set_up(
+        self, int64_t id, object connection, int64_t side, str operation, int64_t psn, int64_t time_ns, int64_t frame
+    )
     cpdef note(self, object event)
     cpdef bint lacks(self, int64_t p)
+
+
+@cython.locals(transfer=Transfer)
+cpdef Transfer begun(
+    int64_t id, object connection, int64_t side, str operation, int64_t psn, int64_t time_ns, int64_t frame
+)
 
 
 @cython.final

@@ -109,6 +109,11 @@ class Transfer:
         self, id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
     ) -> None:
         """A transfer at its first packet."""
+        self.set_up(id, connection, side, operation, psn, time_ns, frame)
+
+    def set_up(
+        self, id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
+    ) -> None:
         self.id, self.connection, self.side, self.operation = id, connection, side, operation
         self.first_psn = self.last_psn = psn
         self.first_ns = self.last_ns = self.request_end_ns = time_ns
@@ -239,6 +244,15 @@ class Transfer:
                 frame_name(self.last_frame, several=several),
             ],
         }
+
+
+def begun(
+    id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
+) -> Transfer:
+    """A transfer at its first packet, without the time that a constructor's arguments take."""
+    transfer: Transfer = Transfer.__new__(Transfer)
+    transfer.set_up(id, connection, side, operation, psn, time_ns, frame)
+    return transfer
 
 
 class EventSurvey:

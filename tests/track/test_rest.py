@@ -193,7 +193,7 @@ def test_every_field_of_a_transfer_is_packed() -> None:
         for node in ast.parse((folder / "transfers.py").read_text()).body
         if isinstance(node, ast.ClassDef) and node.name == "Transfer"
     )
-    (begin,) = (node for node in of.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    (begin,) = (node for node in of.body if isinstance(node, ast.FunctionDef) and node.name == "set_up")
     fields = {
         node.attr
         for node in ast.walk(begin)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chains
-from rocekit.track.connections cimport Connection
+from rocekit.track.connections cimport Connection, connected
 from rocekit.track.lobby cimport Lobby, is_due
 from rocekit.track.pairing cimport Pairing
 from rocekit.track.pairs.waiting cimport Flow, hosts_key

@@ -15,7 +15,7 @@ import numpy as np
 
 from rocekit.machine.signals import OFTEN, take_signals
 from rocekit.packets.rows import COMPILED
-from rocekit.track.connections import Connection
+from rocekit.track.connections import Connection, connected
 from rocekit.track.lobby import Lobby, is_due
 from rocekit.track.pairing import Pairing
 from rocekit.track.pairs.waiting import LONE, NONE_HELD, Flow, hosts_key
@@ -258,7 +258,7 @@ class LoneFlows(Pairing):
             r = lone.rows(at)
             assert r is not None
             i, after = lone.row(at), lone.after(at)
-            connection = Connection(
+            connection = connected(
                 len(self.connections),
                 TRANSPORT[r.opcode[i]],
                 [addresses[r.src[i]], addresses[r.dst[i]]],

@@ -8,7 +8,7 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.assembly cimport ends
 from rocekit.track.ledger cimport Sink, opened
 from rocekit.track.pairs.waiting cimport Flow
-from rocekit.track.progress cimport Progress
+from rocekit.track.progress cimport Progress, unstarted
 from rocekit.track.requests cimport Requests, requests_of
 from rocekit.track.rest.sides cimport PackedSide, woken
 from rocekit.track.transfers cimport Transfer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.track.assembly import ends
 from rocekit.track.connections import NEITHER_KNOWN
 from rocekit.track.ledger import Sink, opened
-from rocekit.track.progress import Progress
+from rocekit.track.progress import Progress, unstarted
 from rocekit.track.requests import requests_of
 from rocekit.track.rest.sides import PackedSide, woken
 from rocekit.wire import ENDS, OPERATION, STARTS
@@ -73,7 +73,7 @@ class SideTable(Sink):
         return self._awake(connection, side) or self._requests(connection, side)
 
     def _requests(self, connection: Connection, side: int) -> Requests:
-        requests = requests_of(connection, side, self, Progress(connection.transport != "UC"))
+        requests = requests_of(connection, side, self, unstarted(connection.transport != "UC"))
         self._sides[2 * connection.id + side] = requests
         connection.has_progress(side, requests.progress)
         if connection.negotiated is not NEITHER_KNOWN:
@@ -116,7 +116,7 @@ class SideTable(Sink):
 
     def _end_alone(self, connection: Connection, side: int, r: Rows, i: int) -> None:
         """End a side of which the capture has the packet at row ``i`` only: a flood has many."""
-        progress = Progress(True)
+        progress = unstarted(True)
         connection.has_progress(side, progress)
         opcode = r.opcode[i]
         if KINDS[opcode] == REQUEST and STARTS[opcode] and ENDS[opcode] and OPERATION[opcode] in _SENT_WHOLE:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,25 @@ if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
 
 
+class Known(NamedTuple):
+    """A pair, and the number of the frame that named its second end."""
+
+    frame: int
+    first: Offer
+    second: Offer
+
+
 class TcpExchanges:
     """The QP pairs that the TCP connections of a capture name. Fed batch by batch, in the capture's order."""
 
     def __init__(self) -> None:
         self._forms = Handshakes(), NcclExchanges()
 
-    def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> Iterator[tuple[Offer, Offer]]:
-        """The two ends of each pair that became known with the frames ``others`` of ``batch``."""
-        for form in self._forms:
-            yield from form.feed(batch, others)
+    def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> list[Known]:
+        """The pairs that became known with the frames ``others`` of ``batch``, in order of these frames."""
+        found = [
+            Known(int(batch.number[form.row]), first, second)
+            for form in self._forms
+            for first, second in form.feed(batch, others)
+        ]
+        return sorted(found, key=lambda known: known.frame)

@@ -86,9 +86,14 @@ class _Exchange:
 
 
 class Handshakes:
-    """Reads the frames of a capture that are not RoCE, and finds QP pairs in them."""
+    """Reads the frames of a capture that are not RoCE, and finds QP pairs in them.
+
+    Attributes:
+        row: the frame of the batch that completed the last pair.
+    """
 
     def __init__(self) -> None:
+        self.row = 0
         self._exchanges: dict[frozenset[bytes], _Exchange] = {}
 
     def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> Iterator[tuple[Offer, Offer]]:
@@ -104,6 +109,7 @@ class Handshakes:
             offer = parse_offer(frame)
             ends = _tcp_ends(frame) if offer is not None else None
             if offer is not None and ends is not None:
+                self.row = i
                 yield from self._take(offer, *ends)
 
     def _take(self, offer: Offer, sender: bytes, receiver: bytes) -> Iterator[tuple[Offer, Offer]]:

@@ -251,6 +251,11 @@ class NcclExchanges:
     def __init__(self) -> None:
         self._starts = TcpStarts(MOST_BYTES)
 
+    @property
+    def row(self) -> int:
+        """The frame of the batch that completed the last pair."""
+        return self._starts.row
+
     def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> Iterator[tuple[Offer, Offer]]:
         """The pairs that this batch completes, the end that connected in front.
 

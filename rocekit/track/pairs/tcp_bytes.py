@@ -110,10 +110,14 @@ class TcpStarts:
 
     Args:
         most: so many first bytes of a direction are put together.
+
+    Attributes:
+        row: the frame of the batch with which a direction has grown last.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.row = 0
         self._open: dict[bytes, Direction] = {}
         self._closed: dict[int, int] = {}
         self._closed_keys: NDArray[np.uint64] | None = np.empty(0, np.uint64)
@@ -136,6 +140,7 @@ class TcpStarts:
         for i in range(len(segments.rows)):
             grown = self._take(batch.buffer, segments, i)
             if grown is not None:
+                self.row = int(segments.rows[i])
                 yield grown
 
     def reverse(self, direction: Direction) -> Direction | None:

@@ -108,28 +108,55 @@ def feed(path: str | Path | Growing, stages: Stages, order: TimeOrder | None) ->
     A stream, which cannot be read twice, is put in order as it comes.
     """
     surveyed, last_ns = order is not None, NEVER_NS
+    told: list[Known] = []
     if order is None and _can_be_read_again(path):
-        for packets in _read(path, 0, stages):
+        for packets in _read(path, 0, stages, told):
             if runs_back(packets.time_ns, last_ns):
                 return False
             if len(packets):
                 last_ns = int(packets.time_ns[-1])
-            stages.feed(packets)
+            _feed_told(packets, told, stages)
         stages.feed_rest()
         return True
     from rocekit.packets.hold_back import InOrder
     from rocekit.points.order_trial import choose_order
 
     ordering = InOrder(order, choose_order)
-    for packets in _read(path, 0, stages):
+    for packets in _read(path, 0, stages, told):
         for part in ordering.take(packets):
-            stages.feed(part, ordering.mads)
+            _feed_told(part, told, stages, ordering.mads)
     for part in ordering.rest():
-        stages.feed(part, ordering.mads)
+        _feed_told(part, told, stages, ordering.mads)
     stages.feed_rest()
     if surveyed or ordering.order.packets:
         stages.summary.orders[0] = ordering.order
     return True
+
+
+def _feed_told(
+    packets: Packets, told: list[Known], stages: Stages, mads: Mapping[int, Mad] | None = None
+) -> None:
+    """Feed packets in order; the tracker learns each QP pair of a TCP exchange where that lies among them.
+
+    perftest says its QPs a second time when it is done. In a capture that was begun meanwhile that is the
+    first time: what came before is no part of what might follow.
+    """
+    parts = 0
+    while told and len(packets):
+        frames = packets.frame
+        if (frames[1:] >= frames[:-1]).all():
+            at = int(np.searchsorted(frames, told[0].frame))
+        else:  # in order of time, or nearly so
+            at = int(np.searchsorted(packets.time_ns, told[0].time_ns, "right"))
+        if at == len(packets):
+            break
+        if at and parts < _MOST_PARTS:
+            parts += 1
+            stages.feed(packets.where(slice(0, at)), mads)
+            packets = packets.where(slice(at, None))
+        known = told.pop(0)
+        stages.tracker.learn(known.first, known.second)
+    stages.feed(packets, mads)
 
 
 def survey(path: str | Path | Growing, callbacks: Callbacks) -> TimeOrder:
@@ -194,8 +221,14 @@ def restart(watch: Watch | None) -> None:
         restart()
 
 
-def _read(path: str | Path | Growing, number: int, stages: Stages) -> Iterator[Packets]:
-    """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary."""
+def _read(
+    path: str | Path | Growing, number: int, stages: Stages, told: list[Known] | None = None
+) -> Iterator[Packets]:
+    """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary.
+
+    Args:
+        told: gets the QP pairs of TCP exchanges; None: the tracker learns them before their batch's packets.
+    """
     exchanges: TcpExchanges | None = None
     span: tuple[int, int] | None = None
     summary, callbacks = stages.summary, stages.callbacks
@@ -227,9 +260,13 @@ def _read(path: str | Path | Growing, number: int, stages: Stages) -> Iterator[P
                 from rocekit.track.pairs.exchanges import TcpExchanges
 
                 exchanges = TcpExchanges()
-            yield from _as_learned(
-                packets, [] if exchanges is None else exchanges.feed(batch, others), stages
-            )
+            for known in () if exchanges is None else exchanges.feed(batch, others):
+                stages.observer.messages.note_offers(known.first, known.second)
+                if told is None:
+                    stages.tracker.learn(known.first, known.second)
+                else:
+                    told.append(known)
+            yield packets
             is_soon = stages.decoder.counts.roce_packets < _SOON
             if (
                 spool is not None
@@ -250,23 +287,6 @@ def _read(path: str | Path | Growing, number: int, stages: Stages) -> Iterator[P
             summary.dropped = (summary.dropped or 0) + reader.dropped
         for linktype, count in reader.skipped.items():
             summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
-
-
-def _as_learned(packets: Packets, pairs: Sequence[Known], stages: Stages) -> Iterator[Packets]:
-    """The packets of a batch; the tracker learns each QP pair of its TCP exchanges between them.
-
-    perftest says its QPs a second time when it is done. In a capture that was begun meanwhile that is the
-    first time: what came before is no part of what might follow.
-    """
-    at = 0
-    for n, (frame, first, second) in enumerate(pairs):
-        end = int(np.searchsorted(packets.frame, frame))
-        if end > at and n < _MOST_PARTS:
-            yield packets.where(slice(at, end))
-            at = end
-        stages.observer.messages.note_offers(first, second)
-        stages.tracker.learn(first, second)
-    yield packets.where(slice(at, None)) if at else packets
 
 
 def _by_point(packets: Packets, number: int, summary: CaptureSummary) -> Iterable[tuple[int, Packets]]:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """A pair, and the number of the frame that named its second end."""
+    """A pair, and the number and time of the frame that named its second end."""
 
     frame: int
+    time_ns: int
     first: Offer
     second: Offer
 
@@ -31,7 +32,7 @@ class TcpExchanges:
     def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> list[Known]:
         """The pairs that became known with the frames ``others`` of ``batch``, in order of these frames."""
         found = [
-            Known(int(batch.number[form.row]), first, second)
+            Known(int(batch.number[form.row]), int(batch.time_ns[form.row]), first, second)
             for form in self._forms
             for first, second in form.feed(batch, others)
         ]

@@ -36,23 +36,28 @@ def run(talk: Talk, psn: int) -> None:
         talk.ack(psn + n, msn=n + 1)
 
 
-def analyzed(folder: Path, frames: list[Frame]) -> rocekit.Analysis:
+def analyzed(folder: Path, frames: list[Frame], *, runs_back: bool = False) -> rocekit.Analysis:
+    """``runs_back``: the first two stand the other way round in the file, and are put in order by time."""
+    if runs_back:
+        frames = [frames[1], frames[0], *frames[2:]]
     (folder / "x.pcap").write_bytes(pcap(frames, unit="ns"))
     return rocekit.analyze(folder / "x.pcap")
 
 
-def test_a_capture_that_was_begun_during_a_run_has_one_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs_back", [False, True])
+def test_a_capture_that_was_begun_during_a_run_has_one_connection(tmp_path: Path, *, runs_back: bool) -> None:
     """The second exchange, the first one of the capture, names no QPs that begin."""
     talk = Talk()
     run(talk, 700)
     say(talk, 500, 40000)
-    found = analyzed(tmp_path, talk.frames)
+    found = analyzed(tmp_path, talk.frames, runs_back=runs_back)
     assert [(c.packets, c.qpns, c.paired_by) for c in found.connections] == [(2 * RUN, [0x11, 0x12], "psn")]
     assert [t.status for t in found.transfers] == ["acked"] * RUN
     assert not found.findings
 
 
-def test_each_run_of_the_same_qp_numbers_has_its_own_packets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs_back", [False, True])
+def test_each_run_of_the_same_qp_numbers_has_its_own_packets(tmp_path: Path, *, runs_back: bool) -> None:
     talk = Talk()
     run(talk, 700)
     say(talk, 90_000, 40000)
@@ -60,7 +65,7 @@ def test_each_run_of_the_same_qp_numbers_has_its_own_packets(tmp_path: Path) -> 
     say(talk, 90_000, 40000)  # behind the run: the same once more
     say(talk, 7_000, 40001)
     run(talk, 7_000)
-    found = analyzed(tmp_path, talk.frames)
+    found = analyzed(tmp_path, talk.frames, runs_back=runs_back)
     assert [(c.packets, c.paired_by) for c in found.connections] == [
         (2 * RUN, "psn"),
         (2 * RUN, "handshake"),

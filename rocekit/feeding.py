@@ -49,7 +49,7 @@ KEPT_ROWS: Final = 2_500_000
 #: A packet takes about so many bytes of a file, or more.
 _FEW_BYTES: Final = 150
 #: A batch is tracked in so many parts, where exchanges of QPs over TCP lie between its packets.
-_MOST_PARTS: Final = 64
+_MOST_PARTS: Final = 128
 #: At least one transfer in so many has this trouble where clocks differ.
 _FEW: Final = 100
 
@@ -141,21 +141,22 @@ def _feed_told(
     perftest says its QPs a second time when it is done. In a capture that was begun meanwhile that is the
     first time: what came before is no part of what might follow.
     """
-    parts = 0
-    while told and len(packets):
+    if told and len(packets):
         frames = packets.frame
         if (frames[1:] >= frames[:-1]).all():
-            at = int(np.searchsorted(frames, told[0].frame))
+            places = np.searchsorted(frames, [known.frame for known in told])
         else:  # in order of time, or nearly so
-            at = int(np.searchsorted(packets.time_ns, told[0].time_ns, "right"))
-        if at == len(packets):
-            break
-        if at and parts < _MOST_PARTS:
-            parts += 1
-            stages.feed(packets.where(slice(0, at)), mads)
-            packets = packets.where(slice(at, None))
-        known = told.pop(0)
-        stages.tracker.learn(known.first, known.second)
+            places = np.searchsorted(packets.time_ns, [known.time_ns for known in told], "right")
+        places = np.maximum.accumulate(places)
+        learned = int(np.searchsorted(places, len(packets)))  # the others lie behind these packets
+        begin = parts = 0
+        for known, end in zip(told[:learned], places[:learned].tolist(), strict=True):
+            if end > begin and parts < _MOST_PARTS:
+                stages.feed(packets.where(slice(begin, end)), mads)
+                begin, parts = end, parts + 1
+            stages.tracker.learn(known.first, known.second)
+        del told[:learned]
+        packets = packets.where(slice(begin, None))
     stages.feed(packets, mads)
 
 

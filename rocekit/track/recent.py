@@ -35,8 +35,8 @@ _ZEROS: Final = array("q", [0]) * RING * _WORDS
 #: the .pxd file).
 _FEW: Final = 8
 _FEW_COVERED: Final = 4
-#: The identifications of READ responses: the PSN above the IPv4 identification.
-_NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
+#: READ responses: the PSN's 24 bits above two IPv4 identifications, of its response before and of its last.
+_NO_RESPONSES: Final = array("q", [-1]) * RING
 #: A time that never comes.
 NEVER_NS: Final = 1 << 62
 #: How far apart the identifications may be of packets that a host sent shortly after each other, if it counts
@@ -440,7 +440,7 @@ class Recent:
         return 0 if self._responses is None else self._responses.id_of(p)
 
     def is_the_response(self, p: int, ip_id: int) -> bool:
-        """Whether the last READ response in its slot had this PSN and identification, and it alone."""
+        """Whether one of this PSN's last two READ responses had this identification, and no other PSN's."""
         return self._responses is not None and self._responses.was(p, ip_id)
 
 
@@ -459,7 +459,7 @@ class RecentResponses:
 
     def came(self, p: int, ip_id: int) -> None:
         """A READ response with PSN ``p`` came."""
-        self._ring[p & _SLOT] = p * _ID_UNIT + ip_id
+        self._ring[p & _SLOT] = ((p & 0xFFFFFF) * _ID_UNIT + self.id_of(p)) * _ID_UNIT + ip_id
         if self._newest >= 0:
             step = (ip_id - self._newest) & ID_MASK
             if 0 < step < NEAR_IDS:
@@ -481,14 +481,19 @@ class RecentResponses:
     def id_of(self, p: int) -> int:
         """The IPv4 identification of the last response with PSN ``p``; 0: not known."""
         word: int = self._ring[p & _SLOT]
-        return word & ID_MASK if word >> _ID_BITS == p else 0
+        return word & ID_MASK if word >> _ID_BITS >> _ID_BITS == p & 0xFFFFFF else 0
 
     def was(self, p: int, ip_id: int) -> bool:
-        """Whether the last response in its slot had this PSN and identification, and it alone."""
-        if self._ring[p & _SLOT] != p * _ID_UNIT + ip_id:
-            return False
+        """Whether one of the last two responses with this PSN had this identification, and no other PSN's.
+
+        Two: a request that came twice is answered twice, and both responses may come before their copies.
+        """
+        was = False
         for slot in range(RING):
             word = self._ring[slot]
-            if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
+            if word < 0 or (word & ID_MASK != ip_id and word >> _ID_BITS & ID_MASK != ip_id):
+                continue
+            if word >> _ID_BITS >> _ID_BITS != p & 0xFFFFFF:
                 return False
-        return True
+            was = True
+        return was

@@ -77,6 +77,19 @@ class TestReadsAskedAgain:
         assert found.evidence["psns"] == [102]
         assert found.evidence["same_identification"] == 1
 
+    @pytest.mark.parametrize("order", ["first, second", "second, first"])
+    def test_both_responses_to_a_doubled_request_are_doubled(self, order: str) -> None:
+        """The responder answers each of the two requests, before the network makes its copies."""
+        t = settled(Talk(), 99)
+        t.again(t.read(100, 1))
+        first, second = t.responses(100, 1)[100], t.responses(100, 1)[100]
+        for copy in (first, second) if order == "first, second" else (second, first):
+            t.again(copy)
+        (found,) = duplicates(t)
+        assert found.evidence["count"] == found.evidence["same_identification"] == 3
+        (read,) = (transfer for transfer in t.evidence().transfers if transfer.is_read)
+        assert read.retransmitted_packets == 1  # the response to the second request
+
 
 class TestRunsOfPsns:
     def test_without_identifications_a_run_that_comes_again_was_sent_again(self) -> None:

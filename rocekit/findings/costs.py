@@ -39,7 +39,7 @@ def costs(stories: Sequence[Story]) -> dict[str, Any]:
         "worst": {
             "psn": wire_psn(worst.psn),
             "added_ns": worst.added_ns,
-            "frames": worst.frames[:MAX_LISTED],
+            "frames": worst.first_frames(MAX_LISTED),
         },
         "transfers": [t.id for t in transfers[:MAX_LISTED]],
         "cases": Listed(_case, stories[:MAX_LISTED]),
@@ -98,8 +98,8 @@ def main_transfer(stories: Sequence[Story]) -> Transfer | None:
 
 
 def all_frames(stories: Sequence[Story]) -> Iterator[int]:
-    """The frames of all stories."""
-    return (frame for story in stories for frame in story.frames)
+    """The frames of all stories, as far as a finding lists those of one."""
+    return (frame for story in stories for frame in story.first_frames(MAX_LISTED))
 
 
 def cost_words(stories: Sequence[Story]) -> str:

@@ -268,7 +268,7 @@ def _trouble(story: Story) -> list[dict[str, Any]]:
         for copy in lost_copies(story):
             place = copy.where if copy.where in (BEFORE, BEHIND) else None
             lost[place] = lost.get(place, 0) + copy.packets
-    transfer, frames, ips = story.transfer, story.frames, story.connection.ips
+    transfer, frames, ips = story.transfer, story.first_frames(1), story.connection.ips
     return [
         {
             "time_ns": story.time_ns,

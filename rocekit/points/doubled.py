@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.files.frames import LINKTYPE_ETHERNET
 from rocekit.packets import Packets
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
+from rocekit.points.place_table import PlaceTable, mac_numbers
 from rocekit.points.second_sights import at_both
 from rocekit.points.twice import LEAST
 from rocekit.wire import RNR_TIMER_US
-from rocekit.wire.byte_rows import gather
 from rocekit.wire.sorting import distinct, distinct_rows, starts
 from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
 
 Ints = NDArray[np.int64]
-Place = tuple[int, int, int, int]  #: hop limit, VLAN, encapsulation, MAC addresses (see ``_macs``)
+Place = tuple[int, int, int, int]  #: hop limit, VLAN, encapsulation, MAC addresses (see ``mac_numbers``)
 Way = tuple[str, str]
 
 #: Places looked at of each direction.
@@ -52,7 +51,6 @@ _FEW: Final = 0.01
 #: Copies further apart are traffic of its own.
 _NEAR_NS: Final = 100_000_000
 _NEVER: Final = np.iinfo(np.int64).max
-_MAC_BYTES: Final = 12
 _NO_ROWS: Final[Ints] = np.empty(0, np.int64)
 
 
@@ -136,12 +134,12 @@ class Doubled(NamedTuple):
         if not self.points or not len(packets):
             return packets
         points = np.zeros(len(packets), np.int32)
-        table = _table(batch, packets)
+        table = PlaceTable(packets, [mac_numbers(batch, packets)])
         for src, dst, rows in _ways(packets):
             of_way = self.points.get((src, dst))
             if of_way is None:
                 continue
-            places, which = distinct_rows(table[rows])
+            places, which = distinct_rows(table.of(rows))
             found = [of_way.get(_place(place), 0) for place in places]
             points[rows] = np.array(found, np.int32)[which]
         return packets.of_files(points)
@@ -166,25 +164,26 @@ class DoublesSurvey:
     def __init__(self, file: str, *, beside: bool = False) -> None:
         self._file, self._beside = file, beside
         self._parts: list[Packets] = []
-        self._tables: list[Ints] = []
+        self._macs: list[Ints] = []
 
     def feed(self, batch: FrameBatch, packets: Packets) -> None:
         if len(packets):
             self._parts.append(packets.detached())
-            self._tables.append(_table(batch, packets))
+            self._macs.append(mac_numbers(batch, packets))
 
     def found(self) -> Doubled | None:
         """How the capture is to be used; None if it has not most packets of any direction twice."""
         if not self._parts:
             return None
-        packets = Packets.concat(self._parts)
-        table = np.concatenate(self._tables)
+        packets = Packets.used_up(self._parts)
+        table = PlaceTable(packets, self._macs)
         identity = identities(packets, by_icrc=has_icrcs(packets))
-        pairs = self._of_ways(packets, table, identity)
+        every_way = list(_ways(packets))
+        pairs = self._of_ways(packets, every_way, table, identity)
         dropped: list[Ints] = []
         second: list[Ints] = []
         every = twice = elsewhere = 0
-        ways = {(src, dst): rows for src, dst, rows in _ways(packets)}
+        ways = {(src, dst): rows for src, dst, rows in every_way}
         # What is in another VLAN or virtual network is other traffic, unless two places show it.
         scoped = (identity ^ packets.scope.astype(np.uint64)) * np.uint64(MIXER)
         alike = _alike({way: rows for way, rows in ways.items() if way not in pairs}, packets, scoped, pairs)
@@ -194,12 +193,12 @@ class DoublesSurvey:
             if (src, dst) in pairs:
                 between = [place for pair in pairs[src, dst] for place in pair.others]
                 for place in between:
-                    dropped.append(packets.frame[rows[(table[rows] == np.array(place)).all(axis=1)]])
+                    dropped.append(packets.frame[rows[(table.of(rows) == np.array(place)).all(axis=1)]])
                     elsewhere += len(dropped[-1])
                 if self._beside:
                     for pair in pairs[src, dst]:
                         first, behind = (
-                            rows[(table[rows] == np.array(place)).all(axis=1)]
+                            rows[(table.of(rows) == np.array(place)).all(axis=1)]
                             for place in (pair.before, pair.behind)
                         )
                         copied = at_both(identity, packets.time_ns, first, behind)
@@ -213,7 +212,7 @@ class DoublesSurvey:
                 dropped.append(packets.frame[own])
                 every += len(rows) - len(own)
                 twice += copies.packets
-                varied = varied or bool((table[own] != table[first]).any(axis=1).mean() > _FEW)
+                varied = varied or bool((table.of(own) != table.of(first)).any(axis=1).mean() > _FEW)
         if not pairs and not dropped:
             return None
         sides, is_same = _sides(pairs)
@@ -238,7 +237,12 @@ class DoublesSurvey:
         )
 
     @staticmethod
-    def _of_ways(packets: Packets, table: Ints, identity: NDArray[np.uint64]) -> dict[Way, list[_Pair]]:
+    def _of_ways(
+        packets: Packets,
+        ways: Sequence[tuple[str, str, Ints]],
+        table: PlaceTable,
+        identity: NDArray[np.uint64],
+    ) -> dict[Way, list[_Pair]]:
         """The pairs of places of each direction that has packets twice.
 
         Copies of both directions may be far apart only if those of one are near: else it is other traffic.
@@ -246,10 +250,10 @@ class DoublesSurvey:
         pairs: dict[Way, list[_Pair]] = {}
         near: set[Way] = set()
         for is_second in (False, True):
-            for src, dst, rows in _ways(packets):
+            for src, dst, rows in ways:
                 if (src, dst) in near or is_second != ((dst, src) in near):
                     continue
-                places, which = distinct_rows(table[rows])
+                places, which = distinct_rows(table.of(rows))
                 least = 1 if is_second else LEAST
                 found = _pairs(identity[rows], which, places, packets.time_ns[rows], least)
                 if found and (is_second or found[0].took_ns <= _NEAR_NS):
@@ -288,26 +292,6 @@ class _Copies(NamedTuple):
     firsts: Ints
     packets: int
     times: int
-
-
-def _table(batch: FrameBatch, packets: Packets) -> Ints:
-    """The place of each packet: its columns are those of ``Place``."""
-    columns = [packets.hop_limit, packets.vlan, packets.encapsulation, _macs(batch, packets)]
-    return np.stack([column.astype(np.int64) for column in columns], axis=1)
-
-
-def _macs(batch: FrameBatch, packets: Packets) -> Ints:
-    """A number for the MAC addresses of each frame; 0 where its link has none."""
-    rows = np.searchsorted(batch.number, packets.frame)
-    found = np.zeros(len(packets), np.int64)
-    own = np.flatnonzero((batch.linktype[rows] == LINKTYPE_ETHERNET) & (batch.caplen[rows] >= _MAC_BYTES))
-    if len(own):
-        data = gather(batch.buffer, batch.offset[rows[own]], _MAC_BYTES).astype(np.int64)
-        value = np.zeros(len(own), np.int64)
-        for byte in range(_MAC_BYTES):
-            value = value * 1_000_003 + data[:, byte] + 1
-        found[own] = value
-    return found
 
 
 def _ways(packets: Packets) -> Iterable[tuple[str, str, Ints]]:

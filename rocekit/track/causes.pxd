@@ -10,8 +10,18 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t NEVER_NS
+cdef int64_t RING
+cdef int64_t IMPLIED_NS
+cdef int64_t TICKS_NS
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
+cdef int64_t LIKELIER
+cdef int64_t CLEARLY
+cdef int64_t HELD_UP_NS
+cdef int64_t MANY
+cdef int64_t _LONGEST_NS
+cdef int64_t REFUSALS
 cdef tuple RNR_WAITS_NS
 
 @cython.locals(
@@ -73,7 +83,10 @@ cdef class Causes:
     @cython.locals(e=Event)
     cpdef list _refused_as(self, int64_t p)
 
-    @cython.locals(refusal=Event, wait_ns=int64_t, due_ns=int64_t, off_ns=int64_t, too_soon_ns=int64_t, is_due=bint)
+    @cython.locals(wait_ns=int64_t, due_ns=int64_t, off_ns=int64_t, too_soon_ns=int64_t, is_due=bint)
+    cpdef tuple _distance(self, Event refusal, int64_t p, bint quick, int64_t busy_ns, int64_t time_ns)
+
+    @cython.locals(refusal=Event, only=tuple, found=tuple)
     cpdef list _nearest_refusals(self, int64_t p, bint quick, int64_t busy_ns, int64_t time_ns)
 
     @cython.locals(due_ns=int64_t)
@@ -86,7 +99,7 @@ cdef class Causes:
 
     @cython.locals(
         timeout_ns=int64_t, transfer=Transfer, sent_ns=int64_t, again=bint, earliest_ns=int64_t, latest_ns=int64_t,
-        off_ns=int64_t, due_ns=int64_t, start_ns=int64_t, q=int64_t,
+        off_ns=int64_t, told_ns=int64_t, q=int64_t,
     )
     cpdef int64_t _timer_off_ns(self, int64_t p, int64_t busy_ns, int64_t time_ns)
 

@@ -54,6 +54,9 @@ REFUSALS: Final = 8
 #: Short waits of one side that are remembered (see ``short_timers``).
 SHORT_WAITS: Final = 64
 _NO_REFUSAL: Final = NEVER_NS, NEVER_NS
+#: What most go-backs have none of: no new list for each.
+_NO_EVENTS: Final[list[Event]] = []
+_NO_NEAREST: Final[list[tuple[int, int, Event]]] = []
 _REFUSED_AS: Final = {"nak": "nak", "rnr_nak": "rnr"}
 
 
@@ -274,7 +277,7 @@ class Causes:
         The timeout of the CM exchange need not be the QP's, so a shorter wait may be its timer's too.
         """
         if not self.refusals:
-            return []
+            return _NO_EVENTS
         time_ns = r.time_ns[i]
         pace_ns = max(OBEYED_NS, MANY * min(self.slowest_ns, _LONGEST_NS))
         if not self.slowest_ns:  # what this requester needs to obey a NAK is not known
@@ -362,21 +365,30 @@ class Causes:
         With each: how far it is off, and how much less time it leaves to react than was needed before.
         """
         if not self.refusals:
-            return []
+            return _NO_NEAREST
+        if len(self.refusals) == 1:  # as a rule: what follows takes long for one
+            only = self._distance(self.refusals[0], p, quick, busy_ns, time_ns)
+            return _NO_NEAREST if only is None else [only]
         nearest: dict[str, tuple[int, int, Event]] = {}
         for refusal in self.refusals:
-            if refusal.psn > p or not (quick or refusal.psn >= self.progress.acked):
-                continue
-            wait_ns = self.wait_ns(refusal)
-            due_ns = refusal.time_ns + wait_ns
-            is_due = time_ns >= due_ns - _early_ns(wait_ns)
-            off_ns = self._off_ns(due_ns, busy_ns, time_ns) if is_due else NEVER_NS
-            too_soon_ns = max(due_ns + self.reaction_ns - time_ns, 0)
-            if (off_ns, too_soon_ns) <= nearest.get(refusal.kind, _NO_REFUSAL)[:2]:
+            found = self._distance(refusal, p, quick, busy_ns, time_ns)
+            if found is not None and found[:2] <= nearest.get(refusal.kind, _NO_REFUSAL)[:2]:
                 nearest.pop(refusal.kind, None)
-                nearest[refusal.kind] = off_ns, too_soon_ns, refusal
+                nearest[refusal.kind] = found
         latest_first = list(nearest.values())[::-1]
         return sorted(latest_first, key=itemgetter(0, 1))
+
+    def _distance(
+        self, refusal: Event, p: int, quick: bool, busy_ns: int, time_ns: int
+    ) -> tuple[int, int, Event] | None:
+        """What ``_nearest_refusals`` gives of one NAK; None if it cannot make the requester go back."""
+        if refusal.psn > p or not (quick or refusal.psn >= self.progress.acked):
+            return None
+        wait_ns = self.wait_ns(refusal)
+        due_ns = refusal.time_ns + wait_ns
+        is_due = time_ns >= due_ns - _early_ns(wait_ns)
+        off_ns = self._off_ns(due_ns, busy_ns, time_ns) if is_due else NEVER_NS
+        return off_ns, max(due_ns + self.reaction_ns - time_ns, 0), refusal
 
     def _goes_back(
         self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int, learn: bool
@@ -446,9 +458,14 @@ class Causes:
         if again and earliest_ns <= latest_ns:
             due_ns = self.recent.back_ns + timeout_ns
             off_ns = max(busy_ns - due_ns, due_ns - time_ns, 0)
-        told = [self.recent.covered_ns(q) for q in (p, p - 1) if self.recent.covered_upto(q) == q]
-        for start_ns in (sent_ns, *told):
-            if earliest_ns <= start_ns <= latest_ns:
-                due_ns = start_ns + timeout_ns
+        if earliest_ns <= sent_ns <= latest_ns:
+            due_ns = sent_ns + timeout_ns
+            off_ns = min(off_ns, max(busy_ns - due_ns, due_ns - time_ns, 0))
+        for q in range(p - 1, p + 1):
+            if self.recent.covered_upto(q) != q:
+                continue
+            told_ns = self.recent.covered_ns(q)
+            if earliest_ns <= told_ns <= latest_ns:
+                due_ns = told_ns + timeout_ns
                 off_ns = min(off_ns, max(busy_ns - due_ns, due_ns - time_ns, 0))
         return off_ns

@@ -11,6 +11,13 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t NEVER_NS
+cdef int64_t RING
+cdef int64_t DUPLICATE_NS
+cdef int64_t AT_ONCE_NS
+cdef int64_t LATE_NS
+cdef int64_t REORDERS
+
 
 @cython.locals(event=Event)
 cpdef bint _has_response(Transfer transfer, int64_t p)

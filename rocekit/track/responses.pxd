@@ -14,8 +14,11 @@ from rocekit.track.transfers cimport Transfer
 from rocekit.track.repeats cimport Repeats, Troubles, troubles_of
 
 cdef int64_t ACK
+cdef int64_t RNR_NAK
+cdef int64_t NAK_SEQUENCE_ERROR
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
+cdef tuple SYNDROME_VALUE
 cdef tuple STARTS
 cdef tuple ENDS
 

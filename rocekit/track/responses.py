@@ -9,7 +9,18 @@ from rocekit import wire
 from rocekit.track.events import Event, happened
 from rocekit.track.repeats import NO_COPY_NS, troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
-from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
+from rocekit.wire import (
+    ACK,
+    ATOMICS,
+    ENDS,
+    NAK_SEQUENCE_ERROR,
+    OPERATION,
+    OWN_RESPONSE,
+    RNR_NAK,
+    STARTS,
+    SYNDROME_KIND,
+    SYNDROME_VALUE,
+)
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -316,25 +327,25 @@ class Responses:
         if operation != "ACK" or r.msn[i] < 0:  # the latter: cut before its AETH
             return
         kind = SYNDROME_KIND[r.syndrome[i]]
-        if kind == wire.RNR_NAK:
+        if kind == RNR_NAK:
             self.connection.rnr_naks += 1
         elif kind != ACK:
             self.connection.naks += 1
 
     def _refused(self, p: int, syndrome: int, kind: int, time_ns: int, frame: int) -> None:
         """A NAK or RNR NAK for PSN ``p``."""
-        name = "rnr_nak" if kind == wire.RNR_NAK else "nak"
+        name = "rnr_nak" if kind == RNR_NAK else "nak"
         event = happened(name, time_ns, frame, p, p, 1)
         event.last_ns, event.syndrome = time_ns, syndrome
         if name == "rnr_nak":
             self.connection.rnr_naks += 1
         else:
             self.connection.naks += 1
-        if kind != wire.RNR_NAK and wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
+        value = SYNDROME_VALUE[syndrome]
+        if kind != RNR_NAK and value == NAK_SEQUENCE_ERROR:
             self._judge(event)
         self.ledger.attribute(event)
-        value = wire.syndrome_value(syndrome)
-        if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
+        if kind == RNR_NAK or value == NAK_SEQUENCE_ERROR:
             troubles_of(self.ledger, self.progress, self.recent).causes.refuse(event)
             return
         transfer = self.ledger.find(p)

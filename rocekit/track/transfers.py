@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rocekit.files.frame_names import frame_name
 from rocekit.track.psn_ranges import PsnRanges
-from rocekit.wire import NAK_SEQUENCE_ERROR, syndrome_value
+from rocekit.wire import NAK_SEQUENCE_ERROR, SYNDROME_VALUE
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import end as end_name
 
@@ -275,7 +275,7 @@ class EventSurvey:
         for event in transfer.events:
             if event.kind == "nak":
                 self.ignored = self.ignored or event.ignored
-                if transfer.naks and syndrome_value(event.syndrome or 0) != NAK_SEQUENCE_ERROR:
+                if transfer.naks and SYNDROME_VALUE[event.syndrome or 0] != NAK_SEQUENCE_ERROR:
                     self.fatal.append((transfer, event))
             elif event.kind in ("duplicate", "response_repeat"):
                 has_copies = True

@@ -56,6 +56,8 @@ def distinct_rows(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]
 
     As ``np.unique`` does it, which compares rows as records: that takes many times as long.
     """
+    if len(table) and (table == table[0]).all():
+        return table[:1].copy(), np.zeros(len(table), np.int64)
     order = np.lexsort(table.T[::-1])
     ordered = table[order]
     begins = np.empty(len(ordered), np.bool_)

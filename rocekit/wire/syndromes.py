@@ -35,6 +35,8 @@ NO_CREDITS: Final = 31
 
 #: By syndrome byte, for loops: ``ACK``, ``RNR_NAK``, ``NAK`` or 2.
 SYNDROME_KIND: Final = tuple(v >> 5 & 3 for v in range(256))
+#: By syndrome byte, for loops: the credit code, RNR timer code or NAK code.
+SYNDROME_VALUE: Final = tuple(v & 0x1F for v in range(256))
 
 
 def syndrome_kind(syndrome: int) -> int:

@@ -91,6 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("minutes", type=float)
     parser.add_argument("--seed", type=int, default=None, help="the first seed; one after the other is used")
+    parser.add_argument("--inputs", type=int, default=None, help="end after so many, if the minutes allow it")
     parser.add_argument("--kinds", default=",".join(MAKERS), help="kinds of inputs, with commas")
     parser.add_argument("--commands-only", action="store_true", help="give every input to a command")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="the folder for what fails")
@@ -107,7 +108,7 @@ def main() -> int:
         folder = Path(name)
         good = good_capture(folder)
         for number in itertools.count(seed):
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or sum(counts.values()) == options.inputs:
                 break
             kind = order[number % len(order)]
             given = hostile_input(kind, number)

@@ -46,7 +46,7 @@ def _black_hole(evidence: Evidence, stories: list[Story]) -> Finding:
     is_read = transfer is not None and transfer.is_read
     headers = (40 if ":" in (connection.ips[side] or "") else 20) + _HEADERS
     link = _USUAL_MTU if small + headers <= _USUAL_MTU < large + headers else None
-    end_ns = max(g.events[-1].last_ns for s in stories for g in s.repeats)
+    end_ns = max(g.last_event.last_ns for s in stories for g in s.repeats)
     other = silence_evidence(evidence, connection.ips, stories[0].time_ns, end_ns)
     what = "READ responses" if is_read else "packets"
     guess = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import INFO, Finding, Rule
 from rocekit.findings.stories import USED_AGAIN
 from rocekit.wire.psn import wire_psn
@@ -25,7 +26,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             "all before was answered: another QP with the same number, or everything sent again",
             connection=story.connection,
             transfer=story.transfer,
-            frames=story.all_frames(),
+            frames=all_frames([story]),
             evidence={
                 "psn": wire_psn(story.psn),
                 "waited_ns": max(0, waited_ns),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,7 +9,7 @@ from rocekit.findings.costs import against_timeout, all_frames, costs, timer_wor
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.stories.places import lost, places
-from rocekit.findings.stories.story import affected, first_repeated
+from rocekit.findings.stories.story import affected, first_repeated, intervals_of, longest_wait_ns
 from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.track.transfers import ACKED, NAK_PREFIX
 from rocekit.wire.psn import wire_psn
@@ -81,8 +80,7 @@ class _Silence(NamedTuple):
         heard = {} if evidence.observer is None else evidence.observer.heard
         host_ns = 0 if src is None or dst is None else heard.get((dst, src), 0)
         sends = last_ns is not None and last_ns > repeats[0].time_ns
-        after_ns = evidence.last_ns - repeats[-1].events[-1].last_ns
-        intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
+        after_ns = evidence.last_ns - repeats[-1].last_event.last_ns
         return cls(
             sent_ns,
             last_ns,
@@ -90,7 +88,7 @@ class _Silence(NamedTuple):
             evidence.last_ns - max(sent_ns, last_ns or 0),
             host_ns > repeats[0].time_ns and not sends,
             after_ns,
-            after_ns < max([*intervals, repeats[0].waited_ns]),
+            after_ns < longest_wait_ns(repeats),
             sends,
         )
 
@@ -108,7 +106,7 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     story = stories[-1]
     connection, side = story.connection, story.side
     repeats = story.repeats
-    intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
+    intervals = intervals_of(repeats)
     span = repeats[-1].time_ns - repeats[0].time_ns + repeats[0].waited_ns
     silence = _Silence.of(evidence, story)
     failed_by_wc = "RETRY_EXC_ERR" in {status_of(t) for t in story.transfers}
@@ -135,7 +133,7 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     if failed is not None:
         found["peer_failed_by"] = failed
     found |= _addressing(evidence, story)
-    found |= silence_evidence(evidence, connection.ips, silence.sent_ns, repeats[-1].events[-1].last_ns)
+    found |= silence_evidence(evidence, connection.ips, silence.sent_ns, repeats[-1].last_event.last_ns)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
     ended = "then silence" if found["gave_up"] else "then the capture ends"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit import wire
+from rocekit.wire import NAK_SEQUENCE_ERROR, SYNDROME_VALUE
 
 if TYPE_CHECKING:
     from rocekit.track.events import Event
@@ -36,9 +36,9 @@ TIMEOUT_TOO_SHORT: Final = "timeout-too-short"
 
 def is_nak(event: Event, code: int) -> bool:
     """Whether an event is a NAK with ``code``."""
-    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == code
+    return event.kind == "nak" and SYNDROME_VALUE[event.syndrome or 0] == code
 
 
 def is_sequence_nak(event: Event) -> bool:
     """Whether a ``nak`` event requests a PSN again (any other NAK is fatal)."""
-    return wire.syndrome_value(event.syndrome or 0) == wire.NAK_SEQUENCE_ERROR
+    return SYNDROME_VALUE[event.syndrome or 0] == NAK_SEQUENCE_ERROR

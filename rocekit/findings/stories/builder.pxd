@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.findings.stories.story cimport GoBack, Story, gone_back
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.transfers cimport Transfer

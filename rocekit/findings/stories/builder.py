@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.findings.stories import DUPLICATE, REORDERING, is_sequence_nak
-from rocekit.findings.stories.story import GoBack, Story
+from rocekit.findings.stories.story import Story, gone_back
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories.story import GoBack
     from rocekit.track.connections import Connection
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
@@ -114,7 +115,7 @@ class StoryBuilder:
                 continue
             run = runs.get(event.run)
             if run is None:
-                run = runs[event.run] = GoBack(event)
+                run = runs[event.run] = gone_back(event)
             run.add(event, transfer)
         return runs
 
@@ -228,14 +229,14 @@ class StoryBuilder:
         if story is not None and _is_copy_in_wait(story, run, self.stories):
             copy = Story(self.connection, self.side, run.first_psn, DUPLICATE)
             copy.add_go_back(run)
-            copy.add_transfers(run.transfers)
+            copy.add_transfers_of(run)
             self.stories.insert(-1, copy)  # the requester still waits: its story stays the last one
             return
         story = self._resume_nak(run) or story
         if story is None or not self._belongs(story, run):
             story = self._resume_rnr_wait(run) or self._new(run.first_psn)
         story.add_go_back(run)
-        story.add_transfers(run.transfers)
+        story.add_transfers_of(run)
 
     def _resume_nak(self, run: GoBack) -> Story | None:
         """The story whose NAK a run obeys, made the last story again; only late packets came in between."""

@@ -9,6 +9,8 @@ from rocekit.track.events cimport Event
 from rocekit.track.progress cimport Progress
 from rocekit.track.transfers cimport Transfer
 
+cdef str NAK_MISSED
+
 
 @cython.locals(story=Story, still_open=list, connection=Connection, side=int64_t, wrong=bint, overtaken=Overtaken)
 cpdef list name_causes(object evidence, list stories)

@@ -19,7 +19,6 @@ Later steps may change the rule: ``journal_losses`` (losses that only the journa
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +41,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
 from rocekit.findings.stories.overtaken import Overtaken
-from rocekit.findings.stories.story import GoBack, Story
+from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
 from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.track.transfers import ACKED, RESPONSE_CUT
@@ -178,10 +177,8 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     repeats = story.repeats
     statuses = {status_of(t) for t in story.transfers}
     limit = story.connection.negotiated[story.side].retry_count
-    interval = repeats[0].waited_ns
-    for before, after in itertools.pairwise(repeats):
-        interval = max(interval, after.time_ns - before.time_ns)
-    silence = evidence.last_ns - repeats[-1].events[-1].last_ns
+    interval = longest_wait_ns(repeats)
+    silence = evidence.last_ns - repeats[-1].last_event.last_ns
     tries = story.transmissions - 1
     if _sends_on(evidence, story, interval):
         return False
@@ -218,7 +215,7 @@ def _sends_on(evidence: Evidence, story: Story, interval_ns: int) -> bool:
     latest = transfers[-1]
     run = story.repeats[-1]
     is_new = 0 < latest.last_psn - run.last_psn < _OTHER_LIFE
-    return is_new and latest.request_end_ns > run.events[-1].last_ns + interval_ns
+    return is_new and latest.request_end_ns > run.last_event.last_ns + interval_ns
 
 
 def acknowledged_psn(story: Story) -> int:

@@ -4,6 +4,8 @@ cimport cython
 from rocekit.findings.stories.story cimport GoBack, Story
 from rocekit.track.connections cimport Connection
 
+cdef str NAK_MISSED
+
 
 @cython.locals(story=Story, run=GoBack, lacking=set)
 cpdef doubt_without_naks(object stories)

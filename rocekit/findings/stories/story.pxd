@@ -14,8 +14,9 @@ cdef int64_t _NEVER_NS
 cdef class GoBack:
     cdef public str cause
     cdef public Event opener
-    cdef public list events
-    cdef public list transfers
+    cdef public list more
+    cdef public Transfer first_transfer
+    cdef public list more_transfers
     cdef public int64_t time_ns
     cdef public int64_t frame
     cdef public int64_t first_psn
@@ -26,8 +27,13 @@ cdef class GoBack:
     cdef public int64_t resent
     cdef public bint is_late
 
+    cpdef begin(self, Event opener)
     cpdef be_late(self)
     cpdef add(self, Event event, Transfer transfer)
+
+
+@cython.locals(run=GoBack)
+cpdef GoBack gone_back(Event opener)
 
 
 @cython.final
@@ -64,7 +70,7 @@ cdef class Story:
     cpdef int64_t first_ns(self)
 
     @cython.locals(event=Event, run=GoBack, seen=Event, events=list)
-    cpdef list all_frames(self)
+    cpdef list first_frames(self, Py_ssize_t most)
 
     @cython.locals(run=GoBack)
     cpdef list runs(self)
@@ -90,8 +96,26 @@ cdef class Story:
     @cython.locals(transfer=Transfer)
     cpdef add_transfers(self, object transfers)
 
+    cpdef add_transfers_of(self, GoBack run)
+
     @cython.locals(transfer=Transfer)
     cpdef Transfer held_by(self)
+
+
+@cython.locals(event=Event, time_ns=int64_t)
+cpdef list _first_events(list events, Py_ssize_t most)
+
+
+@cython.locals(run=GoBack, time_ns=int64_t)
+cpdef list _first_runs(list runs, Py_ssize_t most)
+
+
+@cython.locals(run=GoBack, before=GoBack)
+cpdef list intervals_of(list runs)
+
+
+@cython.locals(run=GoBack, before=GoBack, longest_ns=int64_t)
+cpdef int64_t longest_wait_ns(list runs)
 
 
 @cython.locals(

@@ -25,7 +25,9 @@ class GoBack:
     """One time gone back: a run of repeated packets, whose events lie on one or more transfers.
 
     Attributes:
-        opener: its first event, which says why; time_ns, frame, first_psn: where it starts.
+        opener: its first event, which says why; more: those behind it; time_ns, frame, first_psn: where it
+        starts.
+        first_transfer: the transfer on which the first of them lies; more_transfers: those of the others.
         last_psn: the highest PSN of it.
         is_late: whether it is no go-back, but packets that the network delayed; its cause is ``late`` then.
         packets, bytes: how much was sent again; first_sight: packets that the capture had not shown before;
@@ -33,10 +35,14 @@ class GoBack:
     """
 
     def __init__(self, opener: Event) -> None:
-        self.cause = opener.cause or "timeout"
+        self.begin(opener)
+
+    def begin(self, opener: Event) -> None:
+        self.cause: str = opener.cause or "timeout"
         self.opener = opener
-        self.events: list[Event] = []
-        self.transfers: list[Transfer] = []
+        self.more: list[Event] = _NONE
+        self.first_transfer: Transfer | None = None
+        self.more_transfers: list[Transfer] = _NONE
         self.time_ns, self.frame = opener.time_ns, opener.frame
         self.first_psn, self.last_psn = opener.psn, opener.last_psn
         self.packets = self.bytes = self.first_sight = self.resent = 0
@@ -48,15 +54,38 @@ class GoBack:
 
     def add(self, event: Event, transfer: Transfer | None) -> None:
         """One more of its events, the opener first, and the transfer that it lies on."""
-        self.events.append(event)
+        if event is not self.opener:
+            if self.more:
+                self.more.append(event)
+            else:
+                self.more = [event]
         if event.last_psn > self.last_psn:
             self.last_psn = event.last_psn
         self.packets += event.count
         self.bytes += event.bytes
         self.first_sight += event.first_sight
         self.resent += event.resent
-        if transfer is not None and transfer not in self.transfers:
-            self.transfers.append(transfer)
+        if transfer is None or transfer is self.first_transfer:
+            return
+        if self.first_transfer is None:
+            self.first_transfer = transfer
+        elif not self.more_transfers:
+            self.more_transfers = [transfer]
+        elif transfer not in self.more_transfers:
+            self.more_transfers.append(transfer)
+
+    @property
+    def events(self) -> list[Event]:
+        return [self.opener, *self.more]
+
+    @property
+    def last_event(self) -> Event:
+        return self.more[-1] if self.more else self.opener
+
+    @property
+    def transfers(self) -> list[Transfer]:
+        """Those on which its events lie, in the order in which they came."""
+        return [] if self.first_transfer is None else [self.first_transfer, *self.more_transfers]
 
     @property
     def waited_ns(self) -> int:
@@ -65,6 +94,13 @@ class GoBack:
     @property
     def after_ack(self) -> bool:
         return self.opener.after_ack
+
+
+def gone_back(opener: Event) -> GoBack:
+    """``GoBack(…)`` without the time that its arguments take."""
+    run: GoBack = GoBack.__new__(GoBack)
+    run.begin(opener)
+    return run
 
 
 class Story:
@@ -146,25 +182,24 @@ class Story:
             first_ns = self.unseen.time_ns
         return first_ns
 
-    @property
-    def frames(self) -> list[int]:
-        return self.all_frames()
+    def first_frames(self, most: int) -> list[int]:
+        """Its first frames, corrupted ones first: of the hole, NAKs, late packets, repeats and their answers.
 
-    def all_frames(self) -> list[int]:
-        """Its frames in order: hole, NAKs, late packets, first packet of each repeat and its response."""
+        A repeat's are its first packet and the response to it. What else there is is in order of time.
+        """
         marks = []
         for seen in (self.hole, self.unseen):
             if seen is not None:
                 marks.append((seen.time_ns, seen.frame))
         for events in (self.naks, self.rnrs, self.late):
-            for event in events:
+            for event in _first_events(events, most):
                 marks.append((event.time_ns, event.frame))
-        for run in self.go_backs:
+        for run in _first_runs(self.go_backs, most):
             marks.append((run.time_ns, run.frame))
             if run.opener.answer_frame:
                 marks.append((run.time_ns, run.opener.answer_frame))
         marks.sort()
-        return [*self.bad_frames, *dict.fromkeys([frame for _, frame in marks])]
+        return [*self.bad_frames, *dict.fromkeys([frame for _, frame in marks])][:most]
 
     @property
     def repeats(self) -> list[GoBack]:
@@ -264,6 +299,11 @@ class Story:
         for transfer in transfers:
             self.add_transfer(transfer)
 
+    def add_transfers_of(self, run: GoBack) -> None:
+        self.add_transfer(run.first_transfer)
+        if run.more_transfers:
+            self.add_transfers(run.more_transfers)
+
     @property
     def transfer(self) -> Transfer | None:
         return self.held_by()
@@ -274,6 +314,52 @@ class Story:
             if transfer.first_psn <= self.psn <= transfer.last_psn:
                 return transfer
         return self.transfers[0] if self.transfers else None
+
+
+def _first_events(events: list[Event], most: int) -> list[Event]:
+    """Those among which the first ones are: all, unless they stand in order of time."""
+    if len(events) <= most:
+        return events
+    time_ns = -_NEVER_NS
+    for event in events:
+        if event.time_ns < time_ns:
+            return events
+        time_ns = event.time_ns
+    return events[:most]
+
+
+def _first_runs(runs: list[GoBack], most: int) -> list[GoBack]:
+    """The same of go-backs."""
+    if len(runs) <= most:
+        return runs
+    time_ns = -_NEVER_NS
+    for run in runs:
+        if run.time_ns < time_ns:
+            return runs
+        time_ns = run.time_ns
+    return runs[:most]
+
+
+def intervals_of(runs: list[GoBack]) -> list[int]:
+    """The times between the starts of go-backs."""
+    found = []
+    before: GoBack | None = None
+    for run in runs:
+        if before is not None:
+            found.append(run.time_ns - before.time_ns)
+        before = run
+    return found
+
+
+def longest_wait_ns(runs: list[GoBack]) -> int:
+    """The longest time before a go-back: the first one's wait, or from one to the next."""
+    before = runs[0]
+    longest_ns = before.opener.waited_ns
+    for run in runs:
+        if run.time_ns - before.time_ns > longest_ns:
+            longest_ns = run.time_ns - before.time_ns
+        before = run
+    return longest_ns
 
 
 class Costs(NamedTuple):

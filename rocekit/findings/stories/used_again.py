@@ -19,12 +19,12 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
     USED_AGAIN,
 )
+from rocekit.findings.stories.story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories.story import Story
     from rocekit.track.transfers import Transfer
 
 _SILENT: Final = frozenset({ACK_LOSS, IMPLIED_NAK, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT})
@@ -36,10 +36,9 @@ def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Leave open what a QP that is used again may explain: repeats without a NAK from its first PSN on."""
     again: dict[tuple[int, int], int] = {}
     answers: dict[tuple[int, int], _Answers] = {}
-    for story in sorted(stories, key=lambda story: story.first_ns()):
+    silent = [s for s in stories if s.rule in _SILENT and not s.naks and not s.rnrs]
+    for story in sorted(silent, key=Story.first_ns):
         way = story.connection.id, story.side
-        if story.rule not in _SILENT or story.naks or story.rnrs:
-            continue
         if way in again and story.psn <= again[way]:
             story.rule = USED_AGAIN
             continue

@@ -61,6 +61,7 @@ class Basis:
 
     Attributes:
         rows: the device's packets in the capture that was taken nearest to it; None without any.
+        others: where none is known to be taken there, its packets in the other captures.
         from_ns, to_ns: the times of the snapshots, by the first capture's clock.
         certain: whether it is certain that the capture was taken at the device.
         doubt: what is only probable; empty if nothing is.
@@ -89,10 +90,14 @@ class Basis:
         self._own = [c for c in connections if not set(before.place.addresses).isdisjoint(c.ips)]
         claimed = own_file(before, after, facts)
         self._own_file = claimed if claimed in taken else None
-        file = self._find_file(vantages, watch, taken)
+        found = self._find_file(vantages, watch, taken)
+        every = [file for file in range(len(facts.files)) if watch.rows(file) is not None]
+        file = found if found is not None else next(iter(every), 0)
         ahead = facts.alignments[file].offset_ns if facts.alignments else 0
-        rows = watch.rows(file)
-        self.rows: PacketRows | None = None if rows is None else rows.earlier(ahead)
+        self.rows = self._rows(watch, file)
+        self.others = (
+            [] if found is not None else [self._rows(watch, other) for other in every if other != file]
+        )
         # A capture by the same host has its clock.
         clock = ahead if self._own_file is not None else facts.host_clocks.get(before.host, 0)
         self.from_ns, self.to_ns = before.time_ns - clock, after.time_ns - clock
@@ -102,8 +107,8 @@ class Basis:
 
     def _find_file(
         self, vantages: Vantages, watch: CounterWatch, taken: Mapping[int, tuple[str, str]]
-    ) -> int:
-        """The capture taken at the device; else one that has its packets."""
+    ) -> int | None:
+        """The capture taken at the device; None, and a flaw, where none is known to be."""
         if self._own_file is not None:
             self.certain = True
             return self._own_file
@@ -124,7 +129,12 @@ class Basis:
             if not elsewhere or elsewhere.startswith("unknown")
             else f"the capture was taken {elsewhere.partition(' (')[0]}"
         )
-        return next((file for file in range(len(self._facts.files)) if watch.rows(file) is not None), 0)
+        return None
+
+    def _rows(self, watch: CounterWatch, file: int) -> PacketRows | None:
+        """A capture's packets, by the first one's clock."""
+        rows, alignments = watch.rows(file), self._facts.alignments
+        return None if rows is None else rows.earlier(alignments[file].offset_ns if alignments else 0)
 
     def _check_time(self) -> None:
         facts = self._facts

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 AGREES, DIFFERS, UNKNOWN = "agrees", "differs", "unknown"
+_WHERE: Final = "where the captures were taken is unknown"
 #: Groups whose counters are of RDMA.
 _OF_RDMA: Final = ("hw_counters", "device_counters", "port_counters")
 
@@ -31,7 +32,8 @@ class CounterComparison:
     Attributes:
         group, counter: its name; meaning: None if it is in no table.
         went_up_by: negative if it was reset.
-        seen: how often the packets in the capture make it go up; None where nothing is known of that.
+        seen: how often the packets in the capture make it go up; None where nothing is known of that, or
+            where several captures, none of them known to be taken at the device, differ.
         predicted: the same, where the capture decides it; else None, and ``words`` say why.
         certain: whether the place of the capture is certain, the meaning was checked, and a difference needs
             missing packets: neither QPs that were gone nor wrong ICRCs that a truncated capture does not show
@@ -134,9 +136,10 @@ def _compare(
 ) -> list[CounterComparison]:
     rose = after.since(before)
     place = after.place
-    made = None
+    made, others = None, []
     if basis.rows is not None and place.device is not None:
         made = predict(basis.rows, place.addresses, connections)
+        others = [predict(rows, place.addresses, connections) for rows in basis.others if rows is not None]
     checked = place.driver in CHECKED
     found = []
     for group in GROUPS:
@@ -146,7 +149,7 @@ def _compare(
                 continue
             if meaning is not None and meaning.cause is None and not went_up_by:
                 continue
-            seen, predicted, words = _judge(meaning, went_up_by, basis, made, checked)
+            seen, predicted, words = _judge(meaning, went_up_by, basis, made, others, checked)
             if predicted is not None and (group, name) in fallen:
                 predicted = None
                 words = f"{seen:,} in the capture; not predicted: the counter fell: it was reset, or wrapped"
@@ -172,7 +175,12 @@ def _compare(
 
 
 def _judge(
-    meaning: Meaning | None, went_up_by: int, basis: Basis, made: Made | None, checked: bool
+    meaning: Meaning | None,
+    went_up_by: int,
+    basis: Basis,
+    made: Made | None,
+    others: Sequence[Made],
+    checked: bool,
 ) -> tuple[int | None, int | None, str]:
     """How often the packets make it go up, what that predicts, and the words for it."""
     if meaning is None or meaning.cause is None:
@@ -189,6 +197,10 @@ def _judge(
         flaws += made.flaws.get(None, ())
     if basis.is_blurred(made, meaning):
         flaws.append("such packets passed while a snapshot was taken")
+    every = {seen} | {other.between(meaning, basis.from_ns, basis.to_ns) for other in others}
+    if len(every) > 1:
+        words = f"{min(every):,} to {max(every):,} in the captures"
+        return None, None, f"{words}; not predicted: {(flaws or [_WHERE])[0]}"
     if flaws:
         return seen, None, f"{seen:,} in the capture; not predicted: {flaws[0]}"
     return seen, seen, _words(meaning, went_up_by, seen, basis, checked)

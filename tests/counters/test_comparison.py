@@ -79,6 +79,25 @@ def test_a_capture_that_is_not_known_to_be_at_the_device_predicts_nothing(tmp_pa
         assert "where the capture was taken is unknown" in found["sent_pkts"].words
 
 
+def test_of_two_captures_that_differ_neither_is_told_alone(tmp_path: Path) -> None:
+    """It was the first one's packets, of which two never reached the device whose counter it is."""
+    talk = plain(Talk())
+    lost = [
+        n for n, f in enumerate(talk.frames) if ipaddress.ip_address(f.data[26:30]) == ipaddress.ip_address(A)
+    ]
+    at_b = [f for n, f in enumerate(talk.frames) if n not in lost[2:4]]
+    for name, frames in (("va", talk.frames), ("vb", at_b)):
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(frames, unit="ns"))
+    with JournalWriter(tmp_path / "b.journal.jsonl", host="b") as writer:
+        for at in (START_NS - S, talk.now + S):
+            write_snapshots(writer, [snapshot(AT_B, at, dict.fromkeys(RXE, 0), captured_on=None)])
+    captures, journals = [tmp_path / "va.pcap", tmp_path / "vb.pcap"], [tmp_path / "b.journal.jsonl"]
+    found = {c.counter: c for c in analyze(*captures, journals=journals).counters}
+    assert (found["sent_pkts"].seen, found["sent_pkts"].predicted) == (3, None)  # both have its ACKs
+    assert (found["rcvd_pkts"].seen, found["rcvd_pkts"].predicted) == (None, None)
+    assert found["rcvd_pkts"].words.startswith("6 to 8 in the captures; not predicted: ")
+
+
 def cooked(frames: list[Frame], host: str) -> list[Frame]:
     """The frames as ``tcpdump -i any`` on a host marks them."""
     source = ipaddress.ip_address(host).packed

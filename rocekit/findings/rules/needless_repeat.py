@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import INFO, Finding, Rule
@@ -50,20 +50,26 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
     waits = duration(found["waited_min_ns"])
     if found["waited_max_ns"] > found["waited_min_ns"]:
         waits += f" to {duration(found['waited_max_ns'])}"
-    lacking = sum(not s.certain for s in stories)
-    if lacking:
-        found["or_not_in_capture"] = lacking
+    lacking = sum(s.gappy for s in stories)
+    unsure = [s for s in stories if not s.certain and (s.gappy or not s.go_backs[0].opener.mid_message)]
+    if unsure:
+        found["or_not_in_capture"] = len(unsure)
     why = ", probably because of packets that it lacks" if lacking else ""
     return RULE.finding(
         f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
-        f"{'in the capture ' if lacking else ''}shows a loss{why}",
+        f"{'in the capture ' if unsure else ''}shows a loss{why}",
         connection=connection,
         transfer=main_transfer(stories),
         frames=all_frames(stories),
         evidence=found,
+        advice=RULE.what_to_do + (_OPEN if unsure and not lacking else ""),
     )
 
 
+_OPEN: Final = (
+    " Open: a NAK that is not in the capture, or a timer that started before these packets were sent, as "
+    "that of rdma_rxe does."
+)
 RULE = Rule(
     "needless-repeat",
     INFO,

@@ -20,6 +20,7 @@ from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
 from rocekit.findings.stories.used_again import leave_open_used_again
+from rocekit.findings.stories.whole_timers import without_parts_of_timers
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -46,6 +47,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories = decide_by_captures(evidence, stories)
     else:
         leave_open_used_again(evidence, stories)
+    stories = without_parts_of_timers(evidence, stories)
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)
     for story in stories:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import GoBack, Story
-    from rocekit.points.sightings import Transmission
+    from rocekit.points.sightings import Sightings, Transmission
+    from rocekit.track.events import Event
 
 #: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.
 OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
@@ -38,6 +39,8 @@ _NEAR: Final = 128
 #: How many later ACKs are searched, and how many PSNs of a silent pass.
 _LATER: Final = 256
 _NAKS: Final = ("nak", "rnr_nak")
+#: One packet that was lost.
+_Copy = tuple[int, int, int, int, tuple[int, ...]]
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 
 
@@ -64,7 +67,54 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 story.certain, story.gappy, story.places = False, True, []
         if story.places:
             story.places = [place for place in story.places if view.is_sure(place, story)]
-    return kept
+    return _told_once(evidence.sightings, kept)
+
+
+def _told_once(sightings: Sightings | None, stories: list[Story]) -> list[Story]:
+    """The stories without those of a silence that join a NAK's, because both are of one packet.
+
+    The NAK did not arrive, so that the timer ran out. Or it arrived late, and the requester obeyed it then:
+    its time is that of the capture at its sender.
+    """
+    by_copy: dict[_Copy, Story] = {}
+    obeyed: dict[tuple[int, int, int], Story] = {}
+    for story in stories:
+        if story.naks and not story.runs():
+            obeyed[story.connection.id, story.side, story.psn] = story
+            for nak in story.naks if story.rule == LOSS else ():
+                for place in story.places or ():
+                    if place.psn == story.psn and nak.of_pass is not None:
+                        by_copy[_copy_of(story, nak, place)] = story
+    kept: list[Story] = []
+    for story in stories if obeyed else ():
+        of_nak, repeats = None, story.repeats
+        if repeats and not story.naks and not story.rnrs:
+            opener = repeats[0].opener
+            late = obeyed.get((story.connection.id, story.side, opener.psn))
+            if late is not None and late is not story and _is_obeyed_late(sightings, late, opener):
+                of_nak = late
+            elif story.rule in (LOSS, TAIL_LOSS) and story.certain and story.places and opener.of_pass:
+                of_nak = by_copy.get(_copy_of(story, opener, story.places[0]))
+        if of_nak is None:
+            kept.append(story)
+        else:
+            of_nak.go_backs = [*of_nak.go_backs, *story.go_backs]
+            of_nak.add_transfers(story.transfers)
+    return kept if obeyed else stories
+
+
+def _is_obeyed_late(sightings: Sightings | None, story: Story, repeat: Event) -> bool:
+    """Whether a repeat comes as soon behind a story's last NAK as a NAK is obeyed, where that passed last."""
+    row = -1 if sightings is None else sightings.row_of(story.naks[-1].frame)
+    if sightings is None or row < 0 or repeat.cause != "timeout":
+        return False
+    times = sightings.times_of(row)
+    return len(times) > 1 and 0 <= repeat.time_ns - max(times.values()) <= OBEYED_NS
+
+
+def _copy_of(story: Story, event: Event, place: LossPlace) -> _Copy:
+    """The lost packet: whose it is, the pass that sent it, its PSN, and the captures that have it."""
+    return story.connection.id, story.side, event.of_pass.number, place.psn, place.seen
 
 
 def _corrupted(evidence: Evidence) -> frozenset[int]:

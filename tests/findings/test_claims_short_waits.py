@@ -1,0 +1,85 @@
+"""A repeat sooner than the requester's timer says nothing of that timer.
+
+Between two rxe devices with a timeout of 268 ms and packets overtaken between the captures,
+``timeout-too-short`` said that responses "came too late for the timer, which went back after 1.014 ms or
+more": the requester had obeyed NAKs, which had been held up for 11 to 14 ms between the captures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from capture_bytes import Frame
+from talk import MS, US, Talk, named, only, settled
+from two_points import findings_of_two
+
+
+def settled_talk() -> Talk:
+    t = Talk()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(200 * US)
+    return t
+
+
+def later(t: Talk, moved: dict[int, int]) -> list[Frame]:
+    """The frames, some of them (by number) so much later."""
+    return [Frame(f.data, f.time_ns + moved.get(n, 0), f.wirelen) for n, f in enumerate(t.frames, 1)]
+
+
+@pytest.mark.parametrize(("timeout_ms", "rule"), [(2, "timeout-too-short"), (268, "needless-repeat")])
+def test_a_response_is_late_for_a_timer_only_after_a_whole_timeout(
+    tmp_path: Path, timeout_ms: int, rule: str
+) -> None:
+    """A lost packet shows how long this requester's timer is; it may take up to four times (9.7.6.1.3)."""
+    t = settled_talk()
+    lost = t.send(60)[60]
+    t.wait(timeout_ms * MS)
+    settled(t, 60)
+    t.wait(MS)
+    t.send(61)
+    ack = t.ack(61)
+    t.wait(2 * MS)
+    t.send(61)
+    t.wait(2 * MS)
+    t.ack(61)
+    at_b = [f for n, f in enumerate(t.frames, 1) if n != lost]
+    findings = findings_of_two(tmp_path, later(t, {ack: 3 * MS}), at_b)
+    assert sorted(f.rule for f in findings) == sorted(["tail-loss", rule]), [str(f) for f in findings]
+
+
+def test_a_nak_that_was_held_up_between_the_captures_is_obeyed_when_it_comes(tmp_path: Path) -> None:
+    """61 is overtaken by 62 and 63 and comes in time, 62 is missing then: two NAKs, and one go-back."""
+    t = settled_talk()
+    first = t.send(60, 9)
+    naks = t.nak(61), t.nak(62)
+    t.wait(14 * MS)
+    t.send(60, 9, only=range(61, 69))
+    t.wait(100 * US)
+    t.ack(68)
+    at_a, at_b = later(t, dict.fromkeys(naks, 13 * MS)), later(t, {first[61]: 3 * US})
+    findings = findings_of_two(tmp_path, at_a, at_b)
+    assert named(findings) == ["reordering"], [str(f) for f in findings]
+    assert only(findings, "reordering").evidence["repeated_packets"] == 8
+
+
+def test_a_timer_that_runs_out_within_a_message_shows_no_packets_that_the_capture_lacks() -> None:
+    """rxe's sender stood still, and its timer ran out 1.6 ms after it went on: no packet is missing."""
+    t = settled_talk()
+    t.write(60, 16, only=range(60, 71))
+    t.ack(70)
+    t.write(60, 16, only=[71, 72, 73])
+    t.wait(11 * MS)
+    t.write(60, 16, only=[74])
+    t.wait(1600 * US)
+    for psn in (71, 72, 73, 74):
+        t.write(60, 16, only=[psn])
+        t.wait(100 * US)
+        t.ack(74)
+    t.write(60, 16, only=[75])
+    t.ack(75)
+    (found,) = t.findings()
+    assert found.rule == "needless-repeat"
+    assert found.title.endswith("but nothing shows a loss")
+    assert "or_not_in_capture" not in found.evidence

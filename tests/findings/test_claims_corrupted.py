@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from capture_bytes import Frame
 from talk import US, Talk, only, settled
 from two_points import findings_of_two
 
@@ -60,3 +62,17 @@ def test_a_sound_copy_beside_one_of_another_pass_was_lost_behind(tmp_path: Path)
     assert corrupted.title.endswith("corrupted between va.pcap and vb.pcap")
     (loss,) = (f for f in findings if f.rule == "loss")
     assert loss.title.endswith("lost beyond vb.pcap")
+
+
+@pytest.mark.parametrize("snaplen", [0, 128])
+def test_where_packets_are_cut_a_lost_one_may_have_come_corrupted(tmp_path: Path, snaplen: int) -> None:
+    """The same fault, of which captures that are cut at 128 bytes do not show the wrong ICRC."""
+    t, copy = talk()
+    sent = list(t.frames)
+    if snaplen:
+        t.corrupted(copy)
+    ends = [[Frame(f.data[: snaplen or None], f.time_ns, f.on_wire) for f in end] for end in (sent, t.frames)]
+    found = only([f for f in findings_of_two(tmp_path, *ends) if f.rule == "loss"], "loss")
+    assert found.title.endswith("lost beyond vb.pcap")
+    assert found.evidence["or_corrupted"] == bool(snaplen)
+    assert ("Or packets were corrupted before the capture" in found.advice) == bool(snaplen)

@@ -12,7 +12,7 @@ import pytest
 from capture_bytes import Frame, pcap
 from doubled_capture import frames_of
 from places import PCAPS
-from talk import MS, TIMEOUT, Talk, named
+from talk import MS, TIMEOUT, US, Talk, named
 
 import rocekit
 from rocekit.findings.stories import used_again
@@ -152,3 +152,37 @@ def test_messages_before_many_repeats_are_looked_at_once(monkeypatch: pytest.Mon
         t.ack(9)
     t.findings()
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("sign", ["acknowledges more", "acknowledges it again and again", "came too soon"])
+def test_a_repeat_that_only_the_same_qp_can_send_or_answer_is_no_other_qp(sign: str) -> None:
+    """rxe whose timer was shorter than the way to it: all was sent again after each 1.8 ms."""
+    t = Talk()
+    for psn in range(6):
+        t.send(psn)
+        t.ack(psn)
+    t.wait(500 * US if sign == "came too soon" else 20 * MS)
+    t.send(0)
+    if sign == "acknowledges more":
+        t.ack(5)  # a duplicate, with the last PSN that the responder has (9.7.5.1.2)
+    elif sign == "acknowledges it again and again":
+        for psn in range(1, 6):
+            t.send(psn)
+        for _ in range(6):
+            t.ack(5)
+    else:
+        t.ack(0)
+    rules = [f.rule for f in t.findings()]
+    assert "qpn-used-again" not in rules
+    assert rules
+
+
+def test_a_repeat_that_is_answered_by_its_own_psn_leaves_both_open() -> None:
+    t = Talk()
+    for psn in range(6):
+        t.send(psn)
+        t.ack(psn)
+    t.wait(20 * MS)
+    t.send(0)
+    t.ack(0)
+    assert [f.rule for f in t.findings()] == ["qpn-used-again"]

@@ -9,7 +9,7 @@ from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
-from rocekit.findings.stories.places import lost, places, sides
+from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
@@ -33,6 +33,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             # More may be: the last ones before a go-back, and behind the capture point all but the first.
             what = f"At least {plural(packets, 'packet')} lost{likely}"
         placed, where = places(evidence, stories)
+        # A packet that was corrupted before its capture is dropped behind it, by its receiver.
+        corrupt = place["lost_behind_capture_point"] > 0 and not checks_icrcs(evidence)
         found = (
             costs(stories)
             | placed
@@ -41,6 +43,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 **place,
                 "nak_seen": told.of_nak,
                 "or_overtaken": told.or_overtaken,
+                "or_corrupted": corrupt,
                 "most_transmissions": told.most_sent,
             }
         )
@@ -50,7 +53,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=_advice(place, where) + (_NO_NAK if told.alone else "") + doubt_words(stories),
+            advice=_advice(place, where)
+            + _OR_CORRUPTED * corrupt
+            + (_NO_NAK if told.alone else "")
+            + doubt_words(stories),
         )
     yield from _unreliable(evidence)
 
@@ -113,6 +119,10 @@ def _advice(place: Mapping[str, int], where: str) -> str:
     )
 
 
+_OR_CORRUPTED: Final = (
+    " Or packets were corrupted before the capture that has them, and their receiver dropped them: their "
+    "ICRCs could not be checked here."
+)
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "
     "capture has no NAK. A NAK after reordering, or an RNR NAK, that the capture missed looks the same."

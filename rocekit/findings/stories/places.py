@@ -63,6 +63,11 @@ def places(evidence: Evidence, stories: Sequence[Story]) -> tuple[dict[str, Any]
     return {"places": cases, "places_unknown": sum(not s.places for s in stories)}, where
 
 
+def checks_icrcs(evidence: Evidence) -> bool:
+    """Whether a corrupted packet would be known: no packet was cut, and ICRCs tell of corruption here."""
+    return not evidence.icrc_ignored and not evidence.counts.unchecked_icrc
+
+
 def probably_words(stories: Sequence[Story], other: str) -> str:
     """What “probably” means in a finding about lost responses, for its advice; empty if nothing is open.
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _SILENT: Final = frozenset({ACK_LOSS, IMPLIED_NAK, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 #: So many responses, one after the other, are not all lost behind the capture point.
 _RESPONSES: Final = 3
+#: One ACK may be in the capture so often, as behind a mirror of two ports.
+_COPIES: Final = 2
+#: Sooner after the last request no other QP sends its first.
+_SOONEST_NS: Final = 1_000_000
 
 
 def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
@@ -51,9 +55,28 @@ def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
         if way not in answers:
             answers[way] = _Answers(transfers)
         responses, last = answers[way].before(story.first_ns())
+        if first == requests.begin and _is_of_same_qp(story):
+            continue
         if responses >= (_RESPONSES if first == requests.begin else 1):
             story.rule = USED_AGAIN
             again[way] = last
+
+
+def _is_of_same_qp(story: Story) -> bool:
+    """Whether the QP that begins again is certainly the one that was there before.
+
+    A responder acknowledges each duplicate with the last PSN that it has (9.7.5.1.2), and a new QP has none
+    that was not sent to it. And no program makes a QP, tells its peer, and is told of the peer's so soon.
+    """
+    runs = story.runs()
+    if not runs:
+        return False
+    opener = runs[0].opener
+    if opener.answer_psn is not None and opener.answer_psn > opener.reached_psn:
+        return True
+    if opener.same_answers > _COPIES:
+        return True
+    return 0 < runs[0].waited_ns < _SOONEST_NS
 
 
 def _first_psn(story: Story) -> int | None:

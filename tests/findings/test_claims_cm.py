@@ -266,3 +266,73 @@ class TestCopiesOfTheNetwork:
             t.cm("REQ", ip_id=77, local_comm_id=1, local_qpn=0x12, remote_cm_response_timeout=20)
             t.wait(AGAIN)
         assert only(t.findings(), "cm-unanswered").evidence["times_sent"] == 3
+
+
+class TestRepsThatComeAgain:
+    """The CM repeats after seconds, which a program's user sees as a slow connect."""
+
+    def test_a_rep_that_was_lost_behind_the_capture(self) -> None:
+        t = Talk()
+        for _ in range(2):
+            t.request()
+            t.wait(MS)
+            t.reply()
+            t.wait(AGAIN)
+        t.now -= AGAIN - MS
+        t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+        found = only(t.findings(), "cm-unanswered")
+        assert found.severity == "warning"
+        assert found.title.startswith("10.9.0.1 answered 10.9.0.2's REP only after it was sent 2 times: 4.2")
+        assert found.evidence["req_again_after_rep"]
+        assert "the REP did not arrive at the REQ's sender" in found.advice
+
+    def test_a_rep_that_its_server_sends_again(self) -> None:
+        t = Talk()
+        t.request()
+        t.reply()
+        t.wait(AGAIN)
+        t.reply()
+        t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+        found = only(t.findings(), "cm-unanswered")
+        assert not found.evidence["req_again_after_rep"]
+        assert "The REP or an RTU was lost, or the program that sent the REQ answered late" in found.advice
+
+    def test_a_rep_that_comes_twice_at_once_was_not_sent_again(self) -> None:
+        t = Talk()
+        t.request()
+        t.again(t.reply())
+        t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+        assert named(t.findings()) == []
+
+
+class TestDatagrams:
+    """SIDR_REQ and SIDR_REP (12.11) tell a UD program its peer's QP."""
+
+    @staticmethod
+    def asked(times: int) -> Talk:
+        t = Talk()
+        for _ in range(times):
+            t.cm("SIDR_REQ", request_id=5, service_id=0x0106_1234)
+            t.wait(AGAIN)
+        return t
+
+    def test_a_request_without_an_answer(self) -> None:
+        found = only(self.asked(3).findings(), "cm-unanswered")
+        assert found.severity == "error"
+        assert found.title.startswith("10.9.0.2 did not answer 10.9.0.1's SIDR_REQ: sent 3 times in ")
+
+    def test_a_request_that_was_answered_the_second_time(self) -> None:
+        t = self.asked(2)
+        t.cm("SIDR_REP", by="b", request_id=5, sidr_status=0, service_id=0x0106_1234, local_qpn=3)
+        found = only(t.findings(), "cm-unanswered")
+        assert found.severity == "warning"
+        assert found.evidence["times_sent"] == 2
+
+    def test_one_request_may_still_be_answered(self) -> None:
+        assert named(self.asked(1).findings()) == []
+
+    def test_a_request_that_crossed_its_answer(self) -> None:
+        t = self.asked(1)
+        t.cm("SIDR_REP", by="b", request_id=5, sidr_status=0, service_id=0x0106_1234, local_qpn=3)
+        t.cm("SIDR_REQ", request_id=5, service_id=0x0106_1234)
+        assert named(t.findings()) == []

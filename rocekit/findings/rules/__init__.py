@@ -109,7 +109,7 @@ TABLE: Final = (
     RuleRow("multipath", _always, ("multipath",)),
     RuleRow("icrc_bad", _bad_icrcs, ("icrc-bad",)),
     RuleRow("cm_rejected", lambda evidence: evidence.cm_records, ("cm-rejected",)),
-    RuleRow("cm_unanswered", lambda evidence: evidence.exchanges, ("cm-unanswered",)),
+    RuleRow("cm_unanswered", lambda evidence: evidence.exchanges or evidence.cm, ("cm-unanswered",)),
     RuleRow("icmp", _icmp, ("icmp-unreachable", "icmp-too-big")),
     RuleRow("arp_unanswered", lambda evidence: evidence.unanswered, ("arp-unanswered",)),
     RuleRow("dead_qp", _starts, ("dead-qp",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
 from rocekit.findings.witnesses import silence_evidence, silence_words
@@ -20,6 +20,18 @@ _ANSWERS: Final = frozenset({"REP", "REJ", "MRA"})
 _AFTER_REP: Final = frozenset({"RTU", "DREQ"})
 #: What comes again sooner than this share of the response timeout may have crossed its answer.
 _CROSSING: Final = 1 / 8
+#: No CM repeats so soon; copies that a mirror or a network makes come so.
+_AT_ONCE_NS: Final = 10_000_000
+#: With what a client answers a REP.
+_ANSWER_REP: Final = frozenset({"RTU", "MRA", "REJ", "DREQ"})
+_LATE_RTU: Final = (
+    "The REP or an RTU was lost, or the program that sent the REQ answered late. The CM repeats only after "
+    "seconds. Look for drops of QP 1's packets between the two hosts."
+)
+_LATE_DATAGRAM: Final = (
+    "A SIDR_REQ or its answer was lost, or the peer's program answered late. Look for drops of QP 1's "
+    "packets between the two hosts."
+)
 
 
 def service(request: CmRecord | None) -> str:
@@ -121,6 +133,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             yield from _replies(evidence, exchange)
         if len(exchange.records) > 2:  # a DREQ that comes again
             yield from _disconnects(exchange)
+    yield from _datagram_requests(evidence)
 
 
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
@@ -167,6 +180,7 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     replies = _lone_replies(evidence, exchange)
     if not replies:
         yield from _lost_rtus(exchange)
+        yield from _late_rtu(exchange)
         return
     again, retries = False, exchange.request.cm.number("max_cm_retries")
     end_ns = evidence.last_ns
@@ -235,6 +249,72 @@ def _lost_rtus(exchange: Exchange) -> Iterator[Finding]:
     )
 
 
+def _late_rtu(exchange: Exchange) -> Iterator[Finding]:
+    """A REP that came again before the client answered it: it or the RTU was lost, or the client slow."""
+    replies = [r for r in exchange.sent("REP") if not r.duplicated]
+    if len(replies) < 2:
+        return
+    soon_ns = max(_AT_ONCE_NS, _CROSSING * exchange.response_timeout_ns("REP"))
+    answered_ns = min(
+        (r.time_ns for r in exchange.records if r.message in _ANSWER_REP and exchange.is_client(r)), default=0
+    )
+    sent = [r for r in replies if r.time_ns < answered_ns]
+    if len(sent) < 2 or sent[-1].time_ns - sent[0].time_ns <= soon_ns:
+        return
+    again = any(r.time_ns > sent[0].time_ns + soon_ns for r in exchange.sent("REQ"))
+    added = answered_ns - sent[0].time_ns
+    yield RULE.finding(
+        f"{exchange.src} answered {exchange.dst}'s REP only after it was sent {plural(len(sent), 'time')}: "
+        f"{duration(added)} of delay",
+        connection=exchange.connection,
+        frames=[exchange.request.frame, *(r.frame for r in sent)],
+        evidence={
+            "times_sent": len(sent),
+            "response_timeout_ns": exchange.response_timeout_ns("REP"),
+            "req_again_after_rep": again,
+            "added_ns": added,
+        },
+        advice=_advice(again, came_again=True) if again else _LATE_RTU,
+        severity=WARNING,
+    )
+
+
+def _datagram_requests(evidence: Evidence) -> Iterator[Finding]:
+    """SIDR_REQs that came again (12.11.1): nobody answered the first one, or its answer was lost."""
+    asked: dict[tuple[str, str, int], list[CmRecord]] = {}
+    answered: dict[tuple[str, str, int], int] = {}
+    for record in evidence.cm:
+        if record.message == "SIDR_REQ" and not record.duplicated:
+            key = record.src, record.dst, record.cm.number("request_id") or 0
+            asked.setdefault(key, []).append(record)
+        elif record.message == "SIDR_REP":
+            answered.setdefault((record.dst, record.src, record.cm.number("request_id") or 0), record.time_ns)
+    for (src, dst, number), requests in asked.items():
+        until_ns = answered.get((src, dst, number))
+        sent = [r for r in requests if until_ns is None or r.time_ns < until_ns]
+        if len(sent) < 2 or sent[-1].time_ns - sent[0].time_ns <= _AT_ONCE_NS:
+            continue
+        found: dict[str, Any] = {
+            "times_sent": len(sent),
+            "intervals_ns": [b.time_ns - a.time_ns for a, b in itertools.pairwise(sent)],
+        }
+        times, took = plural(len(sent), "time"), (until_ns or evidence.last_ns) - sent[0].time_ns
+        if until_ns is None:
+            what = f"{dst} did not answer {src}'s SIDR_REQ: sent {times} in {duration(took)}"
+        else:
+            what = (
+                f"{dst} answered {src}'s SIDR_REQ only after it was sent {times}: {duration(took)} of delay"
+            )
+            found["added_ns"] = took
+        yield RULE.finding(
+            what,
+            frames=[r.frame for r in sent],
+            evidence=found,
+            severity=ERROR if until_ns is None else WARNING,
+            advice=RULE.what_to_do if until_ns is None else _LATE_DATAGRAM,
+        )
+
+
 def _disconnects(exchange: Exchange) -> Iterator[Finding]:
     for host in (exchange.src, exchange.dst):
         dreqs = [r for r in exchange.sent("DREQ") if r.src == host]
@@ -255,8 +335,8 @@ RULE = Rule(
     "cm-unanswered",
     ERROR,
     "a REQ or REP got no answer",
-    "A message of the connection manager got no answer: a REQ that is repeated, or a REP without RTU. "
-    "Warning if the answer came after repeats; info for a DREQ to a peer that was gone.",
+    "A message of the connection manager got no answer: a REQ or SIDR_REQ that is repeated, or a REP without "
+    "RTU. Warning if the answer came after repeats; info for a DREQ to a peer that was gone.",
     "CM messages of one exchange: the same REQ again after its timeout without an answer, or a REP again. "
     "The programs get RDMA_CM_EVENT_UNREACHABLE.",
     "A capture that ends before the answer. A REP without RTU is normal if the client's data follows: data "

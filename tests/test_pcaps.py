@@ -59,7 +59,10 @@ EXPECTED: dict[str, tuple[set[str], set[str]]] = {
     "ping-write-dead": ({"peer-silent"}, {"retry-exceeded"}),
     "ping-sr-rejected": ({"cm-rejected"}, set()),
     EACH: (
-        {"remote-access-error", "invalid-request", "remote-operational-error", "rnr", "cm-rejected"},
+        {
+            *("remote-access-error", "invalid-request", "remote-operational-error", "rnr", "cm-rejected"),
+            "local-error",
+        },
         {"retry-exceeded", "peer-silent", "mtu-mismatch", "dead-qp", "tail-loss", "cm-unanswered"},
     ),
 }

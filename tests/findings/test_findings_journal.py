@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from story import Story
 from test_findings_lumina import only
 
 from rocekit.analysis import Analysis, analyze
@@ -61,3 +62,13 @@ class TestMessageOrItsAck:
         found = only(sends(tmp_path, self.REQUEST, journal=False), "tail-loss")
         assert found.evidence["or_acknowledgement_lost"] == 1
         assert "received_before_repeat" not in found.evidence["cases"][0]
+
+
+def test_a_device_that_ends_a_work_request_by_itself_is_named(tmp_path: Path) -> None:
+    """LOC_PROT_ERR: no packet of it is sent, so that only the journal shows it."""
+    story = Story("A created\nA wr 1 SEND 64\na RC_SEND_ONLY 5 64 ackreq=1\nb ACK 5\nA wc 1 SUCCESS")
+    story.lines("A wr 2 SEND 64\nA wr 3 SEND 64\nA wc 2 LOC_PROT_ERR\nA wc 3 WR_FLUSH_ERR")
+    (found,) = (f for f in story.analyze(tmp_path).findings if f.rule == "local-error")
+    assert "ended WR 2 (SEND) of QP 0x11 with LOC_PROT_ERR: its memory is not registered" in found.title
+    assert found.title.endswith("; 1 other WR of the queue flushed")
+    assert found.connection is not None

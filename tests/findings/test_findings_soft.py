@@ -17,7 +17,7 @@ from capture_bytes import Frame, pcap
 from counted import analysed, plain
 from soft_ends import A, Ends, altered, shots
 from soft_world import PORT, World
-from story import Shot
+from story import Shot, Story
 from talk import MS, Talk
 from test_findings_network import pause
 from witness_frames import arp, icmp
@@ -509,6 +509,35 @@ def _(folder: Path) -> Analysis:
 @nearly("arp-unanswered")
 def _(folder: Path) -> Analysis:
     return neighbours(folder, reply=True)
+
+
+def refused_by_its_own_device(folder: Path, status: str) -> Analysis:
+    """A WR that its device ended, behind one that was carried out: no packet of it is in the capture."""
+    story = Story(
+        f"""
+        A created
+        A wr 1 SEND 64
+        a RC_SEND_ONLY 5 64 ackreq=1
+        b ACK 5
+        A wc 1 SUCCESS
+        A wr 2 SEND 64
+        A wr 3 SEND 64
+        A wc 2 {status}
+        A wc 3 WR_FLUSH_ERR
+        """
+    )
+    return story.analyze(folder)
+
+
+@provokes("local-error")
+def _(folder: Path) -> Analysis:
+    return refused_by_its_own_device(folder, "LOC_PROT_ERR")
+
+
+@nearly("local-error")
+def _(folder: Path) -> Analysis:
+    """Flushed, as after another error or the end of the QP."""
+    return refused_by_its_own_device(folder, "WR_FLUSH_ERR")
 
 
 def classes(folder: Path, dscps: tuple[int, int, int]) -> Analysis:

@@ -100,6 +100,7 @@ TABLE: Final = (
         lambda evidence: evidence.is_eventful,
         ("remote-access-error", "invalid-request", "remote-operational-error"),
     ),
+    RuleRow("local_errors", lambda evidence: evidence.journal is not None, ("local-error",)),
     RuleRow("dscp_mismatch", _always, ("dscp-mismatch",)),
     RuleRow("class_differs", _always, ("class-differs",)),
     RuleRow("congestion", _always, ("ecn-unanswered", "cnp-storm")),

@@ -83,3 +83,33 @@ def test_a_timer_that_runs_out_within_a_message_shows_no_packets_that_the_captur
     assert found.rule == "needless-repeat"
     assert found.title.endswith("but nothing shows a loss")
     assert "or_not_in_capture" not in found.evidence
+
+
+#: Atomics (r), answers (a) and NAKs (n) by PSN, with their times in µs at the requester and the responder: a
+#: part of ib_atomic_bw between two rxe devices, where netem let packets overtake others.
+HELD_UP: tuple[tuple[str, int, int, int], ...] = (
+    *(("r", 24, 0, 60), ("a", 24, 170, 150), ("r", 25, 430, 4120), ("r", 26, 670, 770)),
+    *(("n", 25, 1680, 1640), ("r", 25, 1970, 8800), ("r", 26, 1990, 8801), ("r", 27, 2880, 2940)),
+    *(("r", 28, 3240, 8802), ("r", 29, 3330, 4110), ("a", 25, 4350, 4280), ("r", 30, 5220, 8790)),
+    *(("n", 26, 12000, 9100), ("a", 25, 12010, 9260), ("a", 26, 12011, 11890), ("n", 27, 12012, 11970)),
+    *(("r", 26, 12410, 16210), ("r", 27, 12440, 13030), ("r", 28, 12460, 13040), ("r", 29, 12461, 13050)),
+    *(("r", 30, 12490, 13051), ("a", 27, 13330, 13180), ("a", 28, 13340, 13240), ("a", 29, 13341, 13280)),
+    *(("a", 30, 13342, 13320), ("r", 31, 14090, 14150), ("a", 31, 14270, 14240), ("a", 26, 16340, 16320)),
+)
+
+
+def test_an_atomic_that_comes_again_after_a_nak_that_was_held_up_lost_no_answer(tmp_path: Path) -> None:
+    t = settled_talk()
+    for psn in range(60, 84):
+        settled(t, psn)
+        t.wait(200 * US)
+    begin, before = t.now + MS, len(t.frames)
+    for kind, psn, _, _ in HELD_UP:
+        {"r": t.atomic, "a": t.atomic_answer, "n": t.nak}[kind](60 + psn)
+    ends = []
+    for end in (2, 3):
+        times = [begin + event[end] * US for event in HELD_UP]
+        moved = [Frame(f.data, at, None) for f, at in zip(t.frames[before:], times, strict=True)]
+        ends.append([*t.frames[:before], *moved])
+    findings = findings_of_two(tmp_path, *ends)
+    assert named(findings) == ["reordering"], [str(f) for f in findings]

@@ -106,7 +106,7 @@ def _told_once(sightings: Sightings | None, stories: list[Story]) -> list[Story]
 def _is_obeyed_late(sightings: Sightings | None, story: Story, repeat: Event) -> bool:
     """Whether a repeat comes as soon behind a story's last NAK as a NAK is obeyed, where that passed last."""
     row = -1 if sightings is None else sightings.row_of(story.naks[-1].frame)
-    if sightings is None or row < 0 or repeat.cause != "timeout":
+    if sightings is None or row < 0 or repeat.cause not in ("timeout", "implied_nak"):
         return False
     times = sightings.times_of(row)
     return len(times) > 1 and 0 <= repeat.time_ns - max(times.values()) <= OBEYED_NS

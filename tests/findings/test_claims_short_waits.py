@@ -107,8 +107,9 @@ def test_an_atomic_that_comes_again_after_a_nak_that_was_held_up_lost_no_answer(
     for kind, psn, _, _ in HELD_UP:
         {"r": t.atomic, "a": t.atomic_answer, "n": t.nak}[kind](60 + psn)
     ends = []
-    for end in (2, 3):
-        times = [begin + event[end] * US for event in HELD_UP]
+    at_ends = [at_a for _, _, at_a, _ in HELD_UP], [at_b for _, _, _, at_b in HELD_UP]
+    for times_us in at_ends:
+        times = [begin + at * US for at in times_us]
         moved = [Frame(f.data, at, None) for f, at in zip(t.frames[before:], times, strict=True)]
         ends.append([*t.frames[:before], *moved])
     findings = findings_of_two(tmp_path, *ends)

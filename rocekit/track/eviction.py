@@ -20,6 +20,7 @@ from rocekit.track.pairs.address_numbers import AddressNumbers
 from rocekit.track.pairs.waiting import AWAITED, SCOPE, UNNUMBERED, way_key
 from rocekit.track.pairs.waiting_rows import WaitingRows, waiting_flows
 from rocekit.track.requests import Requests
+from rocekit.track.rest.resting import rest_connection
 from rocekit.track.suspect_icrcs import Suspects
 from rocekit.wire import QPN_BITS
 
@@ -81,10 +82,14 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
         tracker._empty(lobby)
         for connection in every[known:]:
             # What a flood leaves takes much memory, all of it at once: it goes one by one.
-            if connection.packets < _ESTABLISHED and (connection.last_ns or 0) < since_ns:
+            if connection.packets >= _ESTABLISHED:
+                continue
+            if (connection.last_ns or 0) < since_ns:
                 tracker._end(connection)
                 _drop_sides(tracker, connection)
                 connection.progress = (None, None)
+            else:
+                rest_connection(tracker, connection)
     in_use_ns = max((connection.last_ns or 0 for connection in every), default=0) - _IN_USE_NS
 
     def rank(connection: Connection) -> tuple[bool, int]:

@@ -20,6 +20,7 @@ from rocekit.decode import Decoder
 from rocekit.live.letting_go import let_go
 from rocekit.track.connections import Connection
 from rocekit.track.eviction import crowd, end_idle
+from rocekit.track.requests import Requests
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import Transfer
 from rocekit.wire.build import build_frame
@@ -230,3 +231,32 @@ def test_the_longest_idle_go_first() -> None:
         frames += talk.frames
     _, _, gone = tracked(frames, 50, 10)
     assert [c.ips[0] for c in gone][:10] == [f"10.1.0.{n}" for n in range(10)]
+
+
+def test_what_stays_of_a_flood_is_a_row_until_its_next_packet() -> None:
+    """A flow with one request has no state machine after letting go, and goes on as if it had had one."""
+    first = flood(600)
+    again = [
+        Frame(
+            build_frame(
+                "RC_SEND_ONLY", src=f"10.7.{n >> 8}.{n & 255}", dst="10.8.0.1", dest_qpn=0x1000 + n, psn=n + 1
+            ),
+            START_NS + (600 + n) * 1_000,
+        )
+        for n in range(400, 600)
+    ]
+    decoder, ended = Decoder(), list[Transfer]()
+    tracker = Tracker(on_end=ended.append, plain=10_000)
+    with open_capture(io.BytesIO(pcap(first, unit="ns"))) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+    let_go(tracker, decoder, end_idle(tracker, 200))
+    assert len(tracker.connections) == 200
+    assert not [side for side in tracker._sides if isinstance(side, Requests)]
+    with open_capture(io.BytesIO(pcap(again, unit="ns"))) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+    tracker.finish()
+    assert [c.packets for c in tracker.connections] == [2] * 200
+    plain = tracked(first + again, 10_000, None)[1]
+    assert Counter(f[2:11] for f in facts(ended)) == Counter(f[2:11] for f in facts(plain))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.requests import Requests
-from rocekit.track.rest.sides import PackedSide, is_at_rest, pack
+from rocekit.track.rest.sides import PackedSide, is_at_rest, only_packet, pack
 
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
@@ -26,8 +26,7 @@ def rest(tracker: Tracker, before_ns: int) -> None:
     for connection in tracker.connections:
         last_ns = connection.last_ns
         if last_ns is not None and last_ns < before_ns:
-            for side in (0, 1):
-                _rest_side(tracker, connection, side)
+            rest_connection(tracker, connection)
     for flow in tracker._flows.values():
         clean, of = flow.clean, flow.connection
         if clean is None or of is None:
@@ -43,10 +42,22 @@ def _rests(tracker: Tracker, connection: Connection) -> bool:
     return not any(isinstance(tracker._sides[2 * connection.id + side], Requests) for side in (0, 1))
 
 
+def rest_connection(tracker: Tracker, connection: Connection) -> None:
+    """Let both sides of a connection rest, if nothing of them is under way."""
+    for side in (0, 1):
+        _rest_side(tracker, connection, side)
+
+
 def _rest_side(tracker: Tracker, connection: Connection, side: int) -> None:
     at = 2 * connection.id + side
     requests = tracker._sides[at]
-    if not isinstance(requests, Requests) or not is_at_rest(requests):
+    if not isinstance(requests, Requests):
+        return
+    first = only_packet(requests)
+    if first is not None:
+        requests.progress.held = ()
+        tracker._sides[at] = first
+    if first is not None or not is_at_rest(requests):
         return
     unmade = tracker._lane.hand_over(requests.clean) if requests.in_lane else []
     packed = pack(requests, unmade)

@@ -32,6 +32,7 @@ cdef class SideTable(Sink):
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
     cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)
 
+    @cython.locals(requests=Requests, r=Rows, i=Py_ssize_t)
     cpdef Requests _awake(self, Connection connection, int64_t side)
 
     cpdef Requests _side(self, Connection connection, int64_t side)

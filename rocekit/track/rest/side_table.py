@@ -30,7 +30,7 @@ class SideTable(Sink):
 
     def __init__(self) -> None:
         # Of connection n: a at 2n, b at 2n + 1.
-        # One that is kept alone for the end is a batch and a row.
+        # One that has sent or got a single packet, and is kept for the end or rests, is a batch and a row.
         self._sides: list[Requests | PackedSide | tuple[Rows, int] | None] = []
         # A state machine for sides of which the capture has one packet: one is over before the next begins.
         self._spare: Requests | None = None
@@ -65,6 +65,11 @@ class SideTable(Sink):
         found: Any = self._sides[2 * connection.id + side]
         if isinstance(found, PackedSide):
             found = self._sides[2 * connection.id + side] = woken(found, connection, side, self)
+        elif isinstance(found, tuple):
+            r, i = found
+            requests = self._requests(connection, side)
+            requests.request(r, i)
+            return requests
         awake: Requests | None = found
         return awake
 

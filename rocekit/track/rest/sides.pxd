@@ -44,6 +44,9 @@ cdef class PackedSide:
     cdef public int64_t unmade
 
 
+cpdef object only_packet(Requests requests)
+
+
 @cython.locals(progress=Progress, ledger=Ledger)
 cpdef bint is_at_rest(Requests requests)
 

@@ -25,6 +25,7 @@ from rocekit.track.transfers import (
 )
 
 if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
     from rocekit.track.ledger import Sink
     from rocekit.track.requests import Requests
@@ -68,6 +69,18 @@ class PackedSide:
         self.data = data
         self.objects = objects
         self.unmade = unmade
+
+
+def only_packet(requests: Requests) -> tuple[Rows, int] | None:
+    """The batch and row of a side's only request, which waits for the next one; None if there is more.
+
+    Its state machine is made again from it.
+    """
+    held = requests.progress.held
+    if requests.progress.started or len(held) != 1 or requests.ledger.troubles is not None:
+        return None
+    r, i, chain = held[0]
+    return (r, i) if chain is None else None
 
 
 def is_at_rest(requests: Requests) -> bool:

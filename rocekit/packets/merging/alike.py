@@ -22,6 +22,9 @@ Numbers = NDArray[np.int32]
 #: Rows, as an array or in less memory; both are looked up alike.
 RowNumbers = Numbers | SlimColumn
 
+#: Where at most one in so many of the packets that both captures have is in both equally often, one of the
+#: two has them more often.
+_FEW: Final = 8
 #: So many packets are enough to learn the clocks and delays from.
 _ENOUGH: Final = 16
 
@@ -136,14 +139,14 @@ class Alike:
         """The packets that two captures have in common: rows of the one and of the other.
 
         Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
-        k-th of all that both have equally often; the first of each where one capture has all packets more
-        often, as a mirror of two ports has them.
+        k-th of all that both have equally often; the first of each where one capture has nearly all packets
+        more often, as a mirror of two ports has them, or behind a switch that doubles them.
         """
         a, b = self.count[first], self.count[second]
-        equal = (a == b) & (a > 0)
-        if not equal.any():
-            equal = (a > 0) & (b > 0)
-            found = _chosen(self.first[first], equal).whole(), _chosen(self.first[second], equal).whole()
+        both = (a > 0) & (b > 0)
+        equal = both & (a == b)
+        if np.count_nonzero(equal) * _FEW <= np.count_nonzero(both):
+            found = _chosen(self.first[first], both).whole(), _chosen(self.first[second], both).whole()
             order = np.argsort(found[0], kind="stable")
             return found[0][order], found[1][order]
         once = equal & (a == 1)

@@ -11,6 +11,7 @@ from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
+from rocekit.findings.stories.unidentified import is_doubted
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
@@ -56,7 +57,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             advice=_advice(place, where)
             + _OR_CORRUPTED * corrupt
             + (_NO_NAK if told.alone else "")
-            + doubt_words(stories),
+            + doubt_words(stories)
+            + _UNIDENTIFIED * any(map(is_doubted, stories)),
         )
     yield from _unreliable(evidence)
 
@@ -122,6 +124,10 @@ def _advice(place: Mapping[str, int], where: str) -> str:
 _OR_CORRUPTED: Final = (
     " Or packets were corrupted before the capture that has them, and their receiver dropped them: their "
     "ICRCs could not be checked here."
+)
+_UNIDENTIFIED: Final = (
+    " “Probably” means: packets of this direction were overtaken, and their IPv4 identifications do not tell "
+    "whether one that fills a gap is late, or was sent again."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

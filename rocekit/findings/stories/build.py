@@ -19,6 +19,7 @@ from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_re
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
+from rocekit.findings.stories.unidentified import doubt_unidentified
 from rocekit.findings.stories.used_again import leave_open_used_again
 from rocekit.findings.stories.whole_timers import without_parts_of_timers
 
@@ -55,6 +56,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
             story.psn = acknowledged_psn(story)
     stories = join_late_packets(evidence, sorted(stories, key=Story.first_ns))
     find_reordering(stories)
+    doubt_unidentified(stories)
     doubt_beside_lateness(stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)

@@ -1,6 +1,6 @@
 """Losses of packets that have no identification, among packets that were overtaken.
 
-Of two rxe devices with packets overtaken, 34 losses of packets with identification 0 were stated that were
+Of two rxe devices with packets overtaken, 35 losses of packets with identification 0 were stated that were
 none.
 """
 

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import LOSS, REORDERING
+from rocekit.track.passes import SELECTIVE
 from rocekit.track.repeats import REORDERS
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ def doubt_unidentified(stories: Sequence[Story]) -> None:
     ways = Counter(_way(s) for s in stories if s.rule == REORDERING and not s.of_response)
     often = {way for way, count in ways.items() if count >= REORDERS}
     for story in stories if often else ():
-        if story.rule == LOSS and story.certain and _way(story) in often and _is_unidentified(story):
+        if story.rule != LOSS or not story.certain or _way(story) not in often:
+            continue
+        # A receiver that takes packets out of order sends no NAK for one that is only late.
+        if story.connection.recoveries[story.side] != SELECTIVE and _is_unidentified(story):
             story.certain = False
 
 

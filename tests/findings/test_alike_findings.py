@@ -98,7 +98,7 @@ def test_findings_of_no_connection_are_one_where_they_are_many(tmp_path: Path) -
     assert not any(isinstance(f, AlikeFindings) for f in gathered(few.findings))
     told = summary(many)
     assert f"cm-unanswered {FEW_OF_NONE + 1} times\n" in told
-    assert "          one of them: 10.9.0.2 did not answer 10.9.0.1's REQ" in told
+    assert "          one of them: The capture has no answer from 10.9.0.2 to 10.9.0.1's REQ" in told
     (alike,) = [f for f in gathered(many.findings) if isinstance(f, AlikeFindings)]
     assert alike.title() == f"{FEW_OF_NONE + 1} times"  # the head of its card in a report
-    assert summary(many, transfers=None).count("did not answer") == FEW_OF_NONE + 1
+    assert summary(many, transfers=None).count("has no answer") == FEW_OF_NONE + 1

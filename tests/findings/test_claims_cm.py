@@ -305,6 +305,24 @@ class TestRepsThatComeAgain:
         assert named(t.findings()) == []
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_req_without_an_answer_may_be_refused_where_one_direction_is_captured(heard: bool) -> None:
+    t = Talk()
+    t.request()
+    if heard:
+        t.cm("SIDR_REQ", by="b", request_id=8, service_id=0x0106_1234)
+    t.wait(20 * SECOND)
+    t.cm("SIDR_REQ", request_id=5, service_id=0x0106_1234)
+    found = only(t.findings(), "cm-unanswered")
+    said = (
+        "10.9.0.2 did not answer 10.9.0.1's"
+        if heard
+        else "The capture has no answer from 10.9.0.2 to 10.9.0.1's"
+    )
+    assert found.title.startswith(f"{said} REQ for port 18515: sent 1 time in 20.00 s")
+    assert ("Open: whether the peer answered or refused." in found.advice) is not heard
+
+
 class TestDatagrams:
     """SIDR_REQ and SIDR_REP (12.11) tell a UD program its peer's QP."""
 
@@ -317,9 +335,18 @@ class TestDatagrams:
         return t
 
     def test_a_request_without_an_answer(self) -> None:
-        found = only(self.asked(3).findings(), "cm-unanswered")
+        t = self.asked(3)
+        t.cm("SIDR_REQ", by="b", request_id=8, service_id=0x0106_1234)  # the peer's host is heard
+        found = only(t.findings(), "cm-unanswered")
         assert found.severity == "error"
         assert found.title.startswith("10.9.0.2 did not answer 10.9.0.1's SIDR_REQ: sent 3 times in ")
+        assert "Open:" not in found.advice
+
+    def test_a_capture_of_one_direction_does_not_have_the_answer(self) -> None:
+        found = only(self.asked(3).findings(), "cm-unanswered")
+        said = "The capture has no answer from 10.9.0.2 to 10.9.0.1's SIDR_REQ: sent 3 times in "
+        assert found.title.startswith(said)
+        assert "Open: whether the peer answered or refused." in found.advice
 
     def test_a_request_that_was_answered_the_second_time(self) -> None:
         t = self.asked(2)

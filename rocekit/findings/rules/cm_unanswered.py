@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 _ANSWERS: Final = frozenset({"REP", "REJ", "MRA"})
 #: What a client sends only after it got a REP.
 _AFTER_REP: Final = frozenset({"RTU", "DREQ"})
+_Ways = set[tuple[str, str]]
 #: What comes again sooner than this share of the response timeout may have crossed its answer.
 _CROSSING: Final = 1 / 8
 #: No CM repeats so soon; copies that a mirror or a network makes come so.
 _AT_ONCE_NS: Final = 10_000_000
 #: With what a client answers a REP.
 _ANSWER_REP: Final = frozenset({"RTU", "MRA", "REJ", "DREQ"})
+_ONE_DIRECTION: Final = (
+    " Open: whether the peer answered or refused. The capture has no packet from it to the sender: capture "
+    "both directions, or look at what the program was told (RDMA_CM_EVENT_UNREACHABLE or _REJECTED)."
+)
 _LATE_RTU: Final = (
     "The REP or an RTU was lost, or the program that sent the REQ answered late. The CM repeats only after "
     "seconds. Look for drops of QP 1's packets between the two hosts."
@@ -126,17 +131,37 @@ def _ends_otherwise(exchange: Exchange, replies: list[CmRecord]) -> bool:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
+    heard = _heard(evidence)
     for exchange in evidence.exchanges:
         if not _has_reply_only(exchange):
-            yield from _requests(evidence, exchange)
+            yield from _requests(evidence, exchange, heard)
         if exchange.reply is not None:
             yield from _replies(evidence, exchange)
         if len(exchange.records) > 2:  # a DREQ that comes again
             yield from _disconnects(exchange)
-    yield from _datagram_requests(evidence)
+    yield from _datagram_requests(evidence, heard)
 
 
-def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
+def _heard(evidence: Evidence) -> set[tuple[str, str]]:
+    """From whom to whom the capture has a packet: of one direction it has no answers."""
+    return {(r.src, r.dst) for r in evidence.cm} | set(
+        {} if evidence.observer is None else evidence.observer.heard
+    )
+
+
+def _unanswered(heard: _Ways, dst: str, src: str) -> str:
+    """That one host's message got no answer, as far as the capture can know it: ``… 10.9.0.1's``."""
+    if (dst, src) in heard:
+        return f"{dst} did not answer {src}'s"
+    return f"The capture has no answer from {dst} to {src}'s"
+
+
+def _one_direction(heard: _Ways, dst: str, src: str) -> str:
+    """What is open then, for the advice; empty if nothing is."""
+    return "" if (dst, src) in heard else _ONE_DIRECTION
+
+
+def _requests(evidence: Evidence, exchange: Exchange, heard: _Ways) -> Iterator[Finding]:
     answers = _answers(exchange)
     lone = [] if answers else _lone_request(evidence, exchange)
     if not lone and not answers:
@@ -156,11 +181,11 @@ def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if lone:
         other = silence_evidence(evidence, (exchange.src, exchange.dst), first.time_ns, end_ns)
         yield RULE.finding(
-            f"{exchange.dst} did not answer {exchange.src}'s REQ for {service(first)}: sent "
+            f"{_unanswered(heard, exchange.dst, exchange.src)} REQ for {service(first)}: sent "
             f"{plural(len(requests), 'time')} in {duration(end_ns - first.time_ns)}",
             frames=frames,
             evidence=found | {"silent_for_ns": end_ns - last.time_ns} | other,
-            advice=silence_words(other) + RULE.what_to_do,
+            advice=silence_words(other) + RULE.what_to_do + _one_direction(heard, exchange.dst, exchange.src),
         )
     else:
         added = answers[0].time_ns - first.time_ns
@@ -279,7 +304,7 @@ def _late_rtu(exchange: Exchange) -> Iterator[Finding]:
     )
 
 
-def _datagram_requests(evidence: Evidence) -> Iterator[Finding]:
+def _datagram_requests(evidence: Evidence, heard: _Ways) -> Iterator[Finding]:
     """SIDR_REQs that came again (12.11.1): nobody answered the first one, or its answer was lost."""
     asked: dict[tuple[str, str, int], list[CmRecord]] = {}
     answered: dict[tuple[str, str, int], int] = {}
@@ -300,7 +325,7 @@ def _datagram_requests(evidence: Evidence) -> Iterator[Finding]:
         }
         times, took = plural(len(sent), "time"), (until_ns or evidence.last_ns) - sent[0].time_ns
         if until_ns is None:
-            what = f"{dst} did not answer {src}'s SIDR_REQ: sent {times} in {duration(took)}"
+            what = f"{_unanswered(heard, dst, src)} SIDR_REQ: sent {times} in {duration(took)}"
         else:
             what = (
                 f"{dst} answered {src}'s SIDR_REQ only after it was sent {times}: {duration(took)} of delay"
@@ -311,7 +336,7 @@ def _datagram_requests(evidence: Evidence) -> Iterator[Finding]:
             frames=[r.frame for r in sent],
             evidence=found,
             severity=ERROR if until_ns is None else WARNING,
-            advice=RULE.what_to_do if until_ns is None else _LATE_DATAGRAM,
+            advice=RULE.what_to_do + _one_direction(heard, dst, src) if until_ns is None else _LATE_DATAGRAM,
         )
 
 

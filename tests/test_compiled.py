@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
@@ -290,3 +291,24 @@ def test_the_loop_over_icrcs_is_judged_alone(package: Path, monkeypatch: pytest.
 def test_every_module_that_is_compiled_has_its_types_beside_it() -> None:
     for name in MODULES:
         assert twin(PACKAGE, name, ".pxd").is_file(), name
+
+
+def test_no_module_imports_a_name_that_only_compiled_code_has() -> None:
+    """A global that a ``.pxd`` types is no attribute of its compiled module: there its import fails."""
+    hidden = {
+        ".".join(("rocekit", *pxd.relative_to(PACKAGE).with_suffix("").parts)): set(
+            re.findall(r"^cdef (?:[\w\[\]]+ )+(\w+)$", pxd.read_text(), re.MULTILINE)
+        )
+        for pxd in PACKAGE.rglob("*.pxd")
+    }
+    assert sum(map(len, hidden.values())) > 100
+    sources = [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    imports = [
+        (path, node.module, name.name)
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module in hidden
+        for name in node.names
+    ]
+    assert imports
+    assert not [found for found in imports if found[2] in hidden[found[1]]]

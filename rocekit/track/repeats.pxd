@@ -16,7 +16,6 @@ cdef int64_t RING
 cdef int64_t DUPLICATE_NS
 cdef int64_t AT_ONCE_NS
 cdef int64_t LATE_NS
-cdef int64_t REORDERS
 
 
 @cython.locals(event=Event)

@@ -274,6 +274,18 @@ class TestNeedlessRepeats:
         found = only(t.findings(), "tail-loss")
         assert found.evidence["psns"] == [1]
 
+    def test_a_sender_that_stalls_often_stalls_as_long_as_its_timer_by_chance(self) -> None:
+        """Of seven such repeats of a run of rxe in a busy emulator, two came as long after as the timeout."""
+        t = Talk()
+        t.connect(primary_local_ack_timeout=12)
+        for n, wait_ms in enumerate((17, 14, 4, 1, 14)):
+            t.send(2 * n, 2, only=[2 * n])
+            t.wait(wait_ms * MS)
+            t.send(2 * n, 2)
+            t.ack(2 * n + 1)
+        [found] = t.findings()
+        assert (found.rule, found.evidence["in_mid_message"]) == ("needless-repeat", 5)
+
     def test_the_same_where_packets_are_lost_in_that_direction(self) -> None:
         t = settled(Talk(), 99)
         t.send(100, 4, lost={101})

@@ -40,6 +40,7 @@ from rocekit.findings.stories import (
     UNDECIDED,
 )
 from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
+from rocekit.findings.stories.doubts import ON_TIME, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
@@ -61,8 +62,6 @@ _TRIES: Final = 3
 _OTHER_LIFE: Final = 1 << 16
 #: A repeat after less than this share of the local ACK timeout was not caused by it.
 _EARLY: Final = 0.9
-#: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
-_ON_TIME: Final = (0.98, 1.05)
 #: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
 _STALL_NS: Final = 60_000_000
 #: A response after less than this share of the shortest turnaround is not to what was just sent.
@@ -248,7 +247,7 @@ def _may_be_stall(evidence: Evidence, story: Story) -> bool:
     """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
     waited = story.go_backs[0].waited_ns
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
-    if timeout_ns is not None and _ON_TIME[0] * timeout_ns <= waited <= _ON_TIME[1] * timeout_ns:
+    if timeout_ns is not None and ON_TIME[0] * timeout_ns <= waited <= ON_TIME[1] * timeout_ns:
         return False
     return waited < _STALL_NS
 
@@ -388,10 +387,10 @@ def _lose(story: Story, run: GoBack, skipped: tuple[int, int]) -> None:
     story.hole = next((e for e in holes if e.psn <= story.psn <= e.last_psn), None)
 
 
-def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> None:
+def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool, stalls: bool) -> None:
     """Name the rule if the rest of a message is missing: lost before the capture point, or not sent yet."""
     opener = story.go_backs[0].opener
-    story.certain = not _may_be_stall(evidence, story)
+    story.certain = not (stalls or _may_be_stall(evidence, story))
     if story.certain or lossy or _fits_short_timer(story):
         story.rule = TAIL_LOSS
         if _message_goes_on(story, opener.sent_psn):
@@ -430,11 +429,13 @@ def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[St
     probably not lost.
     """
     before, behind = loss_places(named)
+    stalled = stalled_ways(evidence, still_open)
     for story in still_open:
         ips, side = story.connection.ips, story.side
         request, response = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
         if story.go_backs[0].opener.mid_message:
-            _decide_mid_message(evidence, story, lossy=bool(before[request]))
+            stalls = stalled[story.connection.id, side] > 0
+            _decide_mid_message(evidence, story, lossy=bool(before[request]), stalls=stalls)
             continue
         # The last packet is among the lost ones: if it had arrived, it would have drawn a NAK for the others.
         story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)

@@ -11,6 +11,7 @@ A flood has thousands of stories and go-backs, so the loops over them are compil
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
@@ -41,6 +42,8 @@ _OPEN: Final = (
     " “Probably” means: the NAK came sooner after the last copy of the packet than any answer to a request "
     "that was sent once, so an earlier copy that came late may have drawn it."
 )
+#: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
+ON_TIME: Final = (0.98, 1.05)
 #: A wait so many times shorter than the timeout is no timer's that merely started before.
 _SHORT: Final = 8
 _OVERTAKEN: Final = (
@@ -80,6 +83,21 @@ def doubt_short_waits(evidence: Evidence, stories: Sequence[Story]) -> None:
             continue
         if short_timer_ns(story.connection, story.side) is None:
             story.certain, story.early = False, True
+
+
+def stalled_ways(evidence: Evidence, stories: list[Story]) -> Counter[tuple[int, int]]:
+    """By connection and side: how many more repeats in mid message came before their timer than with it.
+
+    A sender that stalls so often stalls for as long as its timer by chance, too.
+    """
+    found: Counter[tuple[int, int]] = Counter()
+    for story in stories:
+        run = story.go_backs[0]
+        timeout_ns = evidence.timeout_ns(story.connection, story.side)
+        if timeout_ns is not None and run.opener.mid_message and run.waited_ns < ON_TIME[1] * timeout_ns:
+            early = run.waited_ns < ON_TIME[0] * timeout_ns
+            found[story.connection.id, story.side] += 1 if early else -1
+    return found
 
 
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:

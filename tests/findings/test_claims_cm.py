@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from capture_bytes import Frame
+from encapsulated import ethernet, ipv4, udp, vxlan
 from talk import MS, Talk, named, only
 
 from rocekit.explanation.event_steps import message_again
@@ -282,7 +283,9 @@ class TestRepsThatComeAgain:
         t.cm("RTU", local_comm_id=1, remote_comm_id=2)
         found = only(t.findings(), "cm-unanswered")
         assert found.severity == "warning"
-        assert found.title.startswith("10.9.0.1 answered 10.9.0.2's REP only after it was sent 2 times: 4.2")
+        assert found.title.startswith(
+            "10.9.0.1's answer to 10.9.0.2's REP came only after it was sent 2 times: 4.2"
+        )
         assert found.evidence["req_again_after_rep"]
         assert "the REP did not arrive at the REQ's sender" in found.advice
 
@@ -362,4 +365,25 @@ class TestDatagrams:
         t = self.asked(1)
         t.cm("SIDR_REP", by="b", request_id=5, sidr_status=0, service_id=0x0106_1234, local_qpn=3)
         t.cm("SIDR_REQ", request_id=5, service_id=0x0106_1234)
+        assert named(t.findings()) == []
+
+    @pytest.mark.parametrize(("first", "second", "expected"), [(5, 6, []), (5, 5, ["cm-unanswered"])])
+    def test_requests_of_two_virtual_networks_are_not_one(
+        self, first: int, second: int, expected: list[str]
+    ) -> None:
+        """Each may have the same addresses and request IDs."""
+        t = self.asked(2)
+        t.frames = [
+            Frame(ethernet(ipv4(17, udp(4789, vxlan(vni, frame.data)))), frame.time_ns)
+            for vni, frame in zip((first, second), t.frames, strict=True)
+        ]
+        assert named(t.findings()) == expected
+
+    def test_an_answer_in_another_tunnel_leaves_it_open(self) -> None:
+        t = self.asked(2)
+        t.cm("SIDR_REP", by="b", request_id=5, sidr_status=0, service_id=0x0106_1234, local_qpn=3)
+        t.frames = [
+            Frame(ethernet(ipv4(17, udp(4789, vxlan(vni, frame.data)))), frame.time_ns)
+            for vni, frame in zip((5, 5, 6), t.frames, strict=True)
+        ]
         assert named(t.findings()) == []

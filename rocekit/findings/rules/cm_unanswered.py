@@ -19,6 +19,8 @@ _ANSWERS: Final = frozenset({"REP", "REJ", "MRA"})
 #: What a client sends only after it got a REP.
 _AFTER_REP: Final = frozenset({"RTU", "DREQ"})
 _Ways = set[tuple[str, str]]
+#: Who asks whom, the request's ID, and its scope (a tunnel or VLAN may have the same addresses).
+_Question = tuple[str, str, int, int]
 #: What comes again sooner than this share of the response timeout may have crossed its answer.
 _CROSSING: Final = 1 / 8
 #: No CM repeats so soon; copies that a mirror or a network makes come so.
@@ -190,7 +192,7 @@ def _requests(evidence: Evidence, exchange: Exchange, heard: _Ways) -> Iterator[
     else:
         added = answers[0].time_ns - first.time_ns
         yield RULE.finding(
-            f"{exchange.dst} answered {exchange.src}'s REQ only after it was sent "
+            f"{exchange.dst}'s answer to {exchange.src}'s REQ came only after it was sent "
             f"{plural(len(requests), 'time')}: {duration(added)} of delay",
             connection=exchange.connection,
             frames=[*frames, answers[0].frame],
@@ -289,8 +291,8 @@ def _late_rtu(exchange: Exchange) -> Iterator[Finding]:
     again = any(r.time_ns > sent[0].time_ns + soon_ns for r in exchange.sent("REQ"))
     added = answered_ns - sent[0].time_ns
     yield RULE.finding(
-        f"{exchange.src} answered {exchange.dst}'s REP only after it was sent {plural(len(sent), 'time')}: "
-        f"{duration(added)} of delay",
+        f"{exchange.src}'s answer to {exchange.dst}'s REP came only after it was sent "
+        f"{plural(len(sent), 'time')}: {duration(added)} of delay",
         connection=exchange.connection,
         frames=[exchange.request.frame, *(r.frame for r in sent)],
         evidence={
@@ -306,16 +308,20 @@ def _late_rtu(exchange: Exchange) -> Iterator[Finding]:
 
 def _datagram_requests(evidence: Evidence, heard: _Ways) -> Iterator[Finding]:
     """SIDR_REQs that came again (12.11.1): nobody answered the first one, or its answer was lost."""
-    asked: dict[tuple[str, str, int], list[CmRecord]] = {}
-    answered: dict[tuple[str, str, int], int] = {}
+    asked: dict[_Question, list[CmRecord]] = {}
+    answered: dict[_Question, int] = {}
     for record in evidence.cm:
+        number, scope = record.cm.number("request_id") or 0, record.around.scope
         if record.message == "SIDR_REQ" and not record.duplicated:
-            key = record.src, record.dst, record.cm.number("request_id") or 0
-            asked.setdefault(key, []).append(record)
+            asked.setdefault((record.src, record.dst, number, scope), []).append(record)
         elif record.message == "SIDR_REP":
-            answered.setdefault((record.dst, record.src, record.cm.number("request_id") or 0), record.time_ns)
-    for (src, dst, number), requests in asked.items():
-        until_ns = answered.get((src, dst, number))
+            answered.setdefault((record.dst, record.src, number, scope), record.time_ns)
+    elsewhere = {question[:3] for question in answered}
+    for question, requests in asked.items():
+        src, dst, number, _ = question
+        until_ns = answered.get(question)
+        if until_ns is None and (src, dst, number) in elsewhere:
+            continue  # each direction may have a tunnel of its own
         sent = [r for r in requests if until_ns is None or r.time_ns < until_ns]
         if len(sent) < 2 or sent[-1].time_ns - sent[0].time_ns <= _AT_ONCE_NS:
             continue
@@ -327,9 +333,8 @@ def _datagram_requests(evidence: Evidence, heard: _Ways) -> Iterator[Finding]:
         if until_ns is None:
             what = f"{_unanswered(heard, dst, src)} SIDR_REQ: sent {times} in {duration(took)}"
         else:
-            what = (
-                f"{dst} answered {src}'s SIDR_REQ only after it was sent {times}: {duration(took)} of delay"
-            )
+            what = f"{dst}'s answer to {src}'s SIDR_REQ came only after it was sent {times}"
+            what += f": {duration(took)} of delay"
             found["added_ns"] = took
         yield RULE.finding(
             what,

@@ -29,6 +29,7 @@ from truth_bench.experiments import EXPERIMENTS  # noqa: E402
 from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
 from truth_bench.score import Scored, folders, neighbours_table, score, table, unfit, wrong_lines  # noqa: E402
+from truth_bench.unusual import ALL, UNUSUAL  # noqa: E402
 
 from rocekit import lab  # noqa: E402
 
@@ -78,6 +79,7 @@ def main() -> int:
     parser.add_argument("action", nargs="?", choices=["make", "score"], help="default: both")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
+    parser.add_argument("--unusual", action="store_true", help="make what is seldom met instead")
     parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
     parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
@@ -86,13 +88,13 @@ def main() -> int:
     given = parser.parse_args()
     if given.action and given.folder is None:
         parser.error("name a folder")
-    unknown = set(given.only or ()) - set(EXPERIMENTS)
+    unknown = set(given.only or ()) - set(ALL)
     if unknown:
         parser.error(f"no experiment {', '.join(sorted(unknown))}")
     folder = given.folder or Path(tempfile.mkdtemp(prefix="rocekit-truth-"))
     well = True
     if given.action != "score":
-        well = make(folder, given.only or list(EXPERIMENTS), given.batch)
+        well = make(folder, given.only or list(UNUSUAL if given.unusual else EXPERIMENTS), given.batch)
         print(f"made in {folder}", file=sys.stderr)
     if given.action == "make":
         return 0 if well else 1

@@ -74,3 +74,46 @@ def test_an_ack_that_both_captures_have_was_not_lost_between_them(tmp_path: Path
 def test_a_capture_alone_leaves_it_open(tmp_path: Path) -> None:
     t, _ = talk(after_nak=True)
     assert "reordering" not in named(t.findings())
+
+
+def test_a_nak_that_covers_a_psn_whose_own_nak_came_too_is_no_lost_ack(tmp_path: Path) -> None:
+    """63 overtook 62: both were refused, one after the other; the requester heeded its timer only.
+
+    The NAK for 63 says that 62 arrived, but the one before it told the requester to go back to 60.
+    """
+    t = Talk()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(200 * US)
+    missed = t.send(60, 2)
+    t.nak(60)
+    t.wait(50 * US)
+    t.send(60, 2)
+    t.wait(50 * US)
+    t.ack(61)
+    sent = t.send(62, 8)
+    t.wait(300 * US)
+    naks = t.nak(62), t.nak(63)
+    t.wait(40 * MS)
+    t.send(62, 8)
+    t.wait(300 * US)
+    t.ack(69)
+    arrived = list(t.frames)
+    first = t.frames[sent[62] - 1].time_ns
+    for frame, after_ns in ((sent[63], 0), (naks[0], 5 * US), (sent[62], 10 * US), (naks[1], 20 * US)):
+        arrived[frame - 1] = Frame(t.frames[frame - 1].data, first + after_ns)
+    for psn in range(64, 70):
+        arrived[sent[psn] - 1] = Frame(t.frames[sent[psn] - 1].data, first + 12 * US + psn)
+    del arrived[missed[60] - 1]
+    findings = findings_of_two(tmp_path, t.frames, arrived)
+    repeated = {f.rule: f.evidence["repeated_packets"] for f in findings if f.rule in named([f])}
+    assert repeated == {"loss": 2, "reordering": 8}, [str(f) for f in findings]
+
+
+def test_a_repeat_sooner_than_the_timeout_after_an_ack_leaves_open_that_the_ack_was_lost() -> None:
+    """rxe's timer had started before. A capture at the responder has the ACK, lost or not."""
+    t, _ = talk()
+    found = next(f for f in t.findings() if f.rule == "needless-repeat")
+    assert "nothing in the capture shows a loss" in found.title
+    assert found.evidence["or_not_in_capture"] == 1
+    assert "may then have been lost behind it" in found.advice

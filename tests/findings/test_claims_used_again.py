@@ -186,3 +186,22 @@ def test_a_repeat_that_is_answered_by_its_own_psn_leaves_both_open() -> None:
     t.send(0)
     t.ack(0)
     assert [f.rule for f in t.findings()] == ["qpn-used-again"]
+
+
+def test_who_goes_back_to_its_latest_message_does_not_begin_again_though_another_qp_did_later() -> None:
+    """Two requesters, one after the other, sent to one QP number; the first was alive when it went back."""
+    t = Talk()
+    for psn in range(0, 12, 2):
+        t.send(psn, 2)
+        t.ack(psn + 1)
+    t.wait(20 * MS)
+    t.send(10, 2)
+    t.ack(11)
+    t.send(12, 2)
+    t.ack(13)
+    t.wait(1_000 * MS)
+    for psn in range(6_000_000, 6_000_004):
+        t.send(psn)
+        t.ack(psn)
+    rules = [f.rule for f in t.findings()]
+    assert "qpn-used-again" not in rules

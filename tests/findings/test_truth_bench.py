@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from capture_bytes import Frame, pcap
 from places import OTHERS
 from truth_bench.judge import Drops, Fate, Judge, What, seen_from
 from truth_bench.neighbours import NEIGHBOURS
@@ -15,6 +16,8 @@ from truth_bench.packets import Packet
 from truth_bench.scene import RIGHT, SILENT, UNDECIDED, WRONG
 from truth_bench.score import counted, open_wire, score, table, unfit, wrong_lines
 from truth_bench.sets import Side, Wire
+
+from rocekit.wire.build import build_frame
 
 A, B = "10.9.0.1", "10.9.0.2"
 WRITE_MIDDLE, READ_REQUEST, READ_MIDDLE, ACK = 0x07, 0x0C, 0x0E, 0x11
@@ -323,3 +326,36 @@ def test_an_atomic_that_arrived_has_its_own_answer() -> None:
     judge, side = atomics_asked_again(1).judge(between_b=1, before_b=1)
     repeat = side.copies(2)[-1]
     assert judge.after_silence(side, 2, repeat) == Fate(What.RESPONSE, "before", B)
+
+
+def written(folder: Path, *frames: bytes) -> Path:
+    """An experiment whose captures both hold these frames."""
+    for point in ("va", "vb"):
+        shown = [Frame(data, (1 + n) * 1_000_000) for n, data in enumerate(frames)]
+        (folder / f"{point}.pcap").write_bytes(pcap(shown, unit="ns"))
+    truth = {
+        "experiment": {"told": {}},
+        "faults": [],
+        "hosts": {"a": {"ip": A}, "b": {"ip": B}},
+        "programs": {},
+        "hw_counters": {},
+        "captured": {"va": {"dropped": 0}, "vb": {"dropped": 0}},
+        "drops_elsewhere": {},
+    }
+    (folder / "truth.json").write_text(json.dumps(truth))
+    return folder
+
+
+def test_captures_without_packets_claim_nothing(tmp_path: Path) -> None:
+    empty = written(tmp_path)
+    assert score(empty) == []
+    assert unfit(empty) == []
+
+
+def test_datagrams_are_counted(tmp_path: Path) -> None:
+    frames = [build_frame("UD_SEND_ONLY", src=A, dst=B, dest_qpn=17, src_qpn=18, psn=n) for n in range(3)]
+    claims = [each.claim for each in score(written(tmp_path, *frames)) if each.claim.kind == "transfers"]
+    assert [(c.what, c.verdict, c.said) for c in claims[:2]] == [
+        ("datagrams", RIGHT, "3 datagrams"),
+        ("datagrams' end", RIGHT, "sent"),
+    ]

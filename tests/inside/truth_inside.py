@@ -15,10 +15,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parents[1])]
 
 from lab_forks import Forks, Run  # noqa: E402
-from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, EXPERIMENTS, OPCODES, Experiment, Fault  # noqa: E402
+from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, OPCODES, Experiment, Fault  # noqa: E402
+from truth_bench.unusual import ALL  # noqa: E402
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening  # noqa: E402
 from rocekit.lab.net import A, B, LabError, tool  # noqa: E402
@@ -57,6 +60,8 @@ def hook(fault: Fault) -> tuple[str, str]:
 
 def matches(fault: Fault) -> list[tuple[str, ...]]:
     """tc's u32 matches of the packets that a fault is for."""
+    if fault.of == "odd-qpns":
+        return [(*ROCE, "match", "u8", "1", "1", "at", "35")]
     masks = OPCODES[fault.of]
     if not masks:
         return [ROCE]
@@ -182,6 +187,14 @@ def arrived(device: str) -> int:
     return int(Path("/sys/class/infiniband", device, "ports/1/hw_counters/rcvd_pkts").read_text())
 
 
+@cache
+def preload() -> str:
+    """The library of truth_preload.c, made here."""
+    made = Path(tempfile.mkdtemp()) / "truth_preload.so"
+    tool("gcc", "-shared", "-fPIC", "-O1", "-pthread", "-o", str(made), str(HERE / "truth_preload.c"), "-ldl")
+    return str(made)
+
+
 class Captures:
     """tcpdump at both ends."""
 
@@ -245,7 +258,7 @@ class Programs:
 
     def start(self, role: str, command: str) -> Program:
         command = command.replace("$OUT", str(self._folder))
-        environment = {**os.environ, "OUT": str(self._folder)}
+        environment = {**os.environ, "OUT": str(self._folder), **self._loaded(role)}
         with (self._folder / f"{role}.txt").open("wb") as sink:
             words = shlex.split(command)
             if words[0] == "rocekit":
@@ -260,6 +273,15 @@ class Programs:
                 *words, stdout=sink, stderr=sink, env=environment, cwd="/tmp", start_new_session=True
             )
             return self.running[role]
+
+    def _loaded(self, role: str) -> dict[str, str]:
+        """What makes a program begin at a PSN, or take its memory away."""
+        wanted = {}
+        if self._experiment.first_psn is not None:
+            wanted["FIRST_PSN"] = str(self._experiment.first_psn)
+        if self._experiment.revoke_after and role == "server":
+            wanted["REVOKE_AFTER"] = str(self._experiment.revoke_after)
+        return {**wanted, "LD_PRELOAD": preload()} if wanted else {}
 
     def run(self) -> None:
         if self._experiment.server is not None:
@@ -371,11 +393,11 @@ def main(names: list[str]) -> int:
     Path("/proc/sys/net/core/netdev_max_backlog").write_text("20000")
     subprocess.run(("modprobe", "-a", "-q", "sch_prio", "sch_tbf", "sch_netem"), check=False)
     failed = []
-    rocekit = any(EXPERIMENTS[name].journal for name in names)
+    rocekit = any(ALL[name].journal for name in names)
     with Forks() if rocekit else nullcontext() as forks:
         for name in names:
             try:
-                truth = run(EXPERIMENTS[name], forks)
+                truth = run(ALL[name], forks)
             except (LabError, OSError) as error:
                 failed.append(name)
                 print(f"{name}: FAILED: {error}", flush=True)

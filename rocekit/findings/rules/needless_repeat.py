@@ -68,7 +68,7 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
 
 _OPEN: Final = (
     " Open: a NAK that is not in the capture, or a timer that started before these packets were sent, as "
-    "that of rdma_rxe does."
+    "that of rdma_rxe does; an ACK that the capture has may then have been lost behind it."
 )
 RULE = Rule(
     "needless-repeat",

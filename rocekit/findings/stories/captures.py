@@ -50,6 +50,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     A packet is out of order only where one capture has it so: the order among captures is estimated.
     """
     kept: list[Story] = []
+    refused: set[int] = set()
     bad = _corrupted(evidence)
     for story in stories:
         view = _View(evidence, story, bad)
@@ -63,18 +64,21 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             _decide_nak(view, story)
         elif story.repeats:
             _decide_silence(view, story)
+            if view.refused:
+                refused.add(id(story))
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
         if story.places:
             story.places = [place for place in story.places if view.is_sure(place, story)]
-    return _told_once(evidence.sightings, kept)
+    return _told_once(evidence.sightings, kept, refused)
 
 
-def _told_once(sightings: Sightings | None, stories: list[Story]) -> list[Story]:
+def _told_once(sightings: Sightings | None, stories: list[Story], refused: set[int]) -> list[Story]:
     """The stories without those of a silence that join a NAK's, because both are of one packet.
 
     The NAK did not arrive, so that the timer ran out. Or it arrived late, and the requester obeyed it then:
-    its time is that of the capture at its sender.
+    its time is that of the capture at its sender. Or it arrived and was not obeyed before the timer ran out
+    (``refused``, by ``id``).
     """
     by_copy: dict[_Copy, Story] = {}
     obeyed: dict[tuple[int, int, int], Story] = {}
@@ -91,7 +95,8 @@ def _told_once(sightings: Sightings | None, stories: list[Story]) -> list[Story]
         if repeats and not story.naks and not story.rnrs:
             opener = repeats[0].opener
             late = obeyed.get((story.connection.id, story.side, opener.psn))
-            if late is not None and late is not story and _is_obeyed_late(sightings, late, opener):
+            of_late = late is not None and late is not story
+            if of_late and (id(story) in refused or _is_obeyed_late(sightings, late, opener)):
                 of_nak = late
             elif story.rule in (LOSS, TAIL_LOSS) and story.certain and story.places and opener.of_pass:
                 of_nak = by_copy.get(_copy_of(story, opener, story.places[0]))
@@ -138,6 +143,8 @@ class _View:
         shares = {} if evidence.paths is None else evidence.paths.missed_shares
         #: The captures that lack so many packets that one which they have not need not be lost.
         self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
+        #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
+        self.refused = False
         #: Those that lack any.
         self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
 
@@ -323,7 +330,17 @@ def _decide_response(
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
     latest_ns = _latest_ns(run)
     in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < latest_ns]
-    if in_time:
+    naks = {e.frame for t in run.transfers for e in t.events if e.kind == "nak"}
+    told = any(
+        not refusals.isdisjoint(t.frames.values())
+        and arrived.time_ns < t.times_ns.get(first, run.time_ns) < latest_ns
+        for t in view.sent(run.first_psn, request=False)
+    )
+    if told and all(not naks.isdisjoint(t.frames.values()) for t in in_time):
+        # Why it went back to this PSN is no lost ACK: a NAK told it to, though one of a later PSN followed.
+        view.refused = True
+        story.rule, story.certain, story.places = NEEDLESS, False, []
+    elif in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]
     elif back_ns and rule == IMPLIED_NAK and min(back_ns) < run.time_ns:

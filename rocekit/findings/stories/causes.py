@@ -225,13 +225,16 @@ def acknowledged_psn(story: Story) -> int:
 
 def _is_early(evidence: Evidence, story: Story) -> bool:
     """Whether an acknowledged packet was repeated before its timeout, or just after its ACK."""
-    run = story.go_backs[0]
-    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    run, timeout_ns = story.go_backs[0], evidence.timeout_ns(story.connection, story.side)
     if run.cause == "implied_nak":
         return False
-    if timeout_ns is not None and run.waited_ns < _EARLY * timeout_ns and not _fits_short_timer(story):
-        return True
-    transfer = story.transfer
+    early = timeout_ns is not None and run.waited_ns < _EARLY * timeout_ns and not _fits_short_timer(story)
+    return early or _comes_just_after_ack(story)
+
+
+def _comes_just_after_ack(story: Story) -> bool:
+    """Whether an acknowledged packet was repeated so soon after its ACK that the two crossed each other."""
+    run, transfer = story.go_backs[0], story.transfer
     if transfer is None or transfer.acked_ns is None or transfer.acked_ns > run.time_ns:
         return False
     return (run.time_ns - transfer.acked_ns) * 2 < run.waited_ns
@@ -239,17 +242,15 @@ def _is_early(evidence: Evidence, story: Story) -> bool:
 
 def _fits_short_timer(story: Story) -> bool:
     """Whether the wait fits the timer that this requester probably has, which is shorter than negotiated."""
-    timer_ns = short_timer_ns(story.connection, story.side)
-    return timer_ns is not None and fits_timer(story.go_backs[0].waited_ns, timer_ns)
+    ns = short_timer_ns(story.connection, story.side)
+    return ns is not None and fits_timer(story.go_backs[0].waited_ns, ns)
 
 
 def _may_be_stall(evidence: Evidence, story: Story) -> bool:
     """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
-    waited = story.go_backs[0].waited_ns
-    timeout_ns = evidence.timeout_ns(story.connection, story.side)
-    if timeout_ns is not None and ON_TIME[0] * timeout_ns <= waited <= ON_TIME[1] * timeout_ns:
-        return False
-    return waited < _STALL_NS
+    waited, timer_ns = story.go_backs[0].waited_ns, evidence.timeout_ns(story.connection, story.side)
+    on_time = timer_ns is not None and ON_TIME[0] * timer_ns <= waited <= ON_TIME[1] * timer_ns
+    return waited < _STALL_NS and not on_time
 
 
 def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
@@ -260,6 +261,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
     if not needs_answer and opener.after_ack and _is_early(evidence, story):
         story.rule = NEEDLESS
+        # Its timer may have started before this was sent, and the ACK was lost behind the capture.
+        story.certain = _comes_just_after_ack(story)
         return True
     skipped = _skipped_in(run)
     if not needs_answer and run.cause == "timeout" and skipped is None:

@@ -50,14 +50,16 @@ def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
         if requests is None or not transfers or transfers[0].acked_ns is None:
             continue  # its first message has no response
         first = _first_psn(story)
-        if first is None or first > requests.begin:
+        # Another QP that sent later, with PSNs of its own, began elsewhere.
+        begin = min(requests.begin, transfers[0].first_psn)
+        if first is None or first > begin:
             continue
         if way not in answers:
             answers[way] = _Answers(transfers)
         responses, last = answers[way].before(story.first_ns())
-        if first == requests.begin and _is_of_same_qp(story):
+        if first == begin and _is_of_same_qp(story):
             continue
-        if responses >= (_RESPONSES if first == requests.begin else 1):
+        if responses >= (_RESPONSES if first == begin else 1):
             story.rule = USED_AGAIN
             again[way] = last
 

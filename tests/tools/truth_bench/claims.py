@@ -35,6 +35,12 @@ NOT_JUDGED: Final = frozenset(
     {"capture-truncated", "incast", "low-entropy", "read-depth", "retries-nearly-exhausted", "go-back-n-cost"}
 )
 _PLACES: Final = {"beyond": BEHIND}
+#: The NAKs that end a QP: their syndromes (IBA Vol. 1, table 46).
+_FATAL: Final = {
+    "invalid-request": 0x61,
+    "remote-access-error": 0x62,
+    "remote-operational-error": 0x63,
+}
 
 
 def claims(scene: Scene) -> Iterator[Claim]:
@@ -176,11 +182,17 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
         there, truth = _gap(scene)
     elif rule in ("needless-repeat", "nak-ignored", "timeout-too-short"):
         there = any(side.requests[-1].passed for side in judge.wire.sides)
+    elif rule in _FATAL:
+        there = any(t.packet.syndrome == _FATAL[rule] for side in judge.wire.sides for t in side.responses)
     elif rule.startswith("cm-"):
         there = _is_killed(scene.truth)
     else:
         there = False
     verdict = UNDECIDED if there is None else RIGHT if there else WRONG
+    if rule == "qpn-used-again" and any(
+        s.requests[0].psn == finding["evidence"]["psn"] for s in judge.wire.sides
+    ):
+        verdict = SILENT  # "or everything sent again"
     if verdict == WRONG and left_open(finding):
         verdict = SILENT
     return Claim("rule", rule, verdict, finding["title"], "" if verdict == RIGHT else truth)

@@ -27,6 +27,9 @@ OPCODES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
     "atomic-responses": ((0x12, 0xFF),),
     "middles": ((0x07, 0xFF), (0x01, 0xFF)),
     "lasts": ((0x08, 0xFF), (0x02, 0xFF)),
+    "firsts": ((0x06, 0xFF), (0x00, 0xFF)),
+    "first-responses": ((0x0D, 0xFF),),
+    "odd-qpns": (),
 }
 
 
@@ -75,6 +78,8 @@ class Experiment:
         snaplen: of both captures.
         limit_s: for the client; it is then ended.
         told: what the programs were told to do.
+        first_psn: of perftest's programs, on both sides; None: by chance.
+        revoke_after: the server's memory is deregistered when it has got so many packets.
     """
 
     name: str
@@ -86,6 +91,8 @@ class Experiment:
     snaplen: int = 128
     limit_s: float = 25.0
     told: dict[str, Any] = field(default_factory=dict)
+    first_psn: int | None = None
+    revoke_after: int = 0
 
 
 TIMEOUT: Final = 16
@@ -103,11 +110,12 @@ def perftest(
     *faults: Fault,
     options: str = "",
     timeout: int = TIMEOUT,
+    mtu: int = PATH_MTU,
     **more: Any,
 ) -> Experiment:
     """One of perftest's programs: ``n`` messages of ``size`` bytes from a to b (READ: a reads from b)."""
     sized = "" if program.startswith("ib_atomic") else f" -s {size}"
-    words = f"-F -x 1 -u {timeout} -m {PATH_MTU} -n {n}{sized} {options}".rstrip()
+    words = f"-F -x 1 -u {timeout} -m {mtu} -n {n}{sized} {options}".rstrip()
     return Experiment(
         name,
         client=f"{program} -d rxe0 {words} {TO}",

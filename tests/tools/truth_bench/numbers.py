@@ -77,6 +77,8 @@ def _loser(scene: Scene, finding: dict[str, Any]) -> str | None:
 def _costs(scene: Scene) -> Iterator[Claim]:
     """No problem costs more time than there was: the capture's, and of all together the connection's."""
     capture = scene.found["capture"]
+    if capture["first_ns"] is None:
+        return  # the captures hold no packet
     span = capture["last_ns"] - capture["first_ns"]
     of_connection: dict[int, int] = defaultdict(int)
     for finding in scene.found["findings"]:
@@ -118,10 +120,11 @@ _OPERATIONS: Final = {
 
 def _transfers(scene: Scene) -> Iterator[Claim]:
     """What perftest was told to do is what was transferred, if it ended well."""
+    yield from _datagrams(scene)
     told = scene.truth["experiment"]["told"]
     operation = _OPERATIONS.get(told.get("program", ""))
     client = scene.truth["programs"].get("client", {})
-    if operation is None or client.get("returncode") != 0 or "-c UC" in told["options"]:
+    if operation is None or client.get("returncode") != 0 or "-c U" in told["options"]:
         return
     qps = re.search(r"-q (\d+)", told["options"])
     expected = told["count"] * (int(qps[1]) if qps else 1) * (2 if "-b" in told["options"].split() else 1)
@@ -134,6 +137,29 @@ def _transfers(scene: Scene) -> Iterator[Claim]:
     done = sum(t["status"] == "acked" for t in found)
     verdict = RIGHT if done == expected else WRONG
     yield Claim("transfers", "acknowledged", verdict, f"{done} acknowledged", f"{expected} completed")
+
+
+def _datagrams(scene: Scene) -> Iterator[Claim]:
+    """Of UD each packet is a transfer, of which nobody says whether it arrived."""
+    here = [("va", "vb").index(point) for point in scene.points]
+    seen = sum(
+        (t.sent is not None and scene.judge.wire.first_of(t.packet.src) in here)
+        or (bool(t.arrived) and 1 - scene.judge.wire.first_of(t.packet.src) in here)
+        for path in scene.judge.wire.paths.values()
+        for t in path.sent
+        if t.packet.is_datagram and not t.doubled
+    )
+    said = [t for c in scene.found["connections"] if c["transport"] == "UD" for t in _of(scene, c)]
+    if not seen and not said:
+        return
+    words, truth = f"{len(said)} datagrams", f"{seen} captured"
+    yield Claim("transfers", "datagrams", RIGHT if len(said) == seen else WRONG, words, truth)
+    ends = sorted({t["status"] for t in said})
+    yield Claim("transfers", "datagrams' end", RIGHT if ends == ["sent"] else WRONG, ", ".join(ends), "sent")
+
+
+def _of(scene: Scene, connection: dict[str, Any]) -> list[dict[str, Any]]:
+    return [t for t in scene.found["transfers"] if t["connection"] == connection["id"]]
 
 
 def _reported(scene: Scene) -> Iterator[Claim]:

@@ -15,7 +15,8 @@ READ_RESPONSES: Final = range(0x0D, 0x11)
 RESPONSES: Final = range(0x0D, 0x13)
 #: Those with an AETH right behind the BTH: READ responses but MIDDLE, ACK, atomic ACK.
 WITH_AETH: Final = frozenset({0x0D, 0x0F, 0x10, ACK, ATOMIC_ACK})
-UC_FIRST: Final = 0x20
+UD_FIRST: Final = 0x60
+UD_END: Final = 0x80
 NAK_SEQUENCE: Final = 0x60
 _MAGIC: Final = {b"\x4d\x3c\xb2\xa1": ("<", 1), b"\xd4\xc3\xb2\xa1": ("<", 1000)}
 _BTH_AT: Final = 14 + 20 + 8
@@ -55,6 +56,10 @@ class Packet:
         return self.opcode in RESPONSES
 
     @property
+    def is_datagram(self) -> bool:
+        return self.opcode >= UD_FIRST
+
+    @property
     def is_read_response(self) -> bool:
         return self.opcode in READ_RESPONSES
 
@@ -68,6 +73,11 @@ class Packet:
         return 0x20 <= self.syndrome < 0x40
 
     @property
+    def is_fatal_nak(self) -> bool:
+        """A NAK after which the QP does nothing more: invalid request, remote access or operational error."""
+        return NAK_SEQUENCE < self.syndrome < 0x80
+
+    @property
     def is_sequence_nak(self) -> bool:
         return self.syndrome == NAK_SEQUENCE
 
@@ -79,7 +89,7 @@ def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
     if struct.unpack_from(">H", data, 36)[0] != ROCE_PORT:
         return None
     opcode, word, psn_word = data[_BTH_AT], *struct.unpack_from(">II", data, _BTH_AT + 4)
-    if word & 0xFFFFFF == 1 or opcode >= 0x60:
+    if word & 0xFFFFFF == 1 or opcode >= UD_END:
         return None
     packet = Packet(
         frame,

@@ -248,6 +248,8 @@ class Wire:
         for path in self.paths.values():
             for t in path.sent:
                 packet = t.packet
+                if packet.is_datagram:
+                    continue
                 flow = (packet.src, packet.dst, packet.dest_qpn)
                 (responses if packet.is_response else requests)[flow].append(t)
         mtu = max(
@@ -276,6 +278,10 @@ class Wire:
             fitting = responses[best] if best is not None and candidates[best] else []
             sides.append(Side(sent, [t for t in fitting if -1 <= after(t.psn, low) <= high + 1], mtu))
         return sides
+
+    def first_of(self, src: str) -> int:
+        """Which capture has a sender's packets first."""
+        return self.hosts.index(src)
 
     def side_of(self, request: Transmission) -> Side | None:
         """The side that sent a request."""

@@ -95,8 +95,7 @@ def _told_once(sightings: Sightings | None, stories: list[Story], refused: set[i
         if repeats and not story.naks and not story.rnrs:
             opener = repeats[0].opener
             late = obeyed.get((story.connection.id, story.side, opener.psn))
-            of_late = late is not None and late is not story
-            if of_late and (id(story) in refused or _is_obeyed_late(sightings, late, opener)):
+            if late is not None and (id(story) in refused or _is_obeyed_late(sightings, late, opener)):
                 of_nak = late
             elif story.rule in (LOSS, TAIL_LOSS) and story.certain and story.places and opener.of_pass:
                 of_nak = by_copy.get(_copy_of(story, opener, story.places[0]))

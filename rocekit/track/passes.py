@@ -30,6 +30,9 @@ _GAPS: Final = 256
 _PSN: Final = attrgetter("psn")
 #: NAKs of one pass that are remembered, the last ones.
 _NAKS: Final = 256
+#: A packet so close behind an overtaken one probably came before it too. One farther behind had to overtake
+#: all those between, which the responder took: rather it was lost, or overtaken itself.
+_THROWN: Final = 3
 #: A NAK that comes so many times the shortest turnaround after a pass is not that pass's.
 _LONG: Final = 8
 #: A NAK answers nothing that was sent so many parts of the shortest turnaround before it. The shortest one
@@ -188,7 +191,7 @@ class Passes:
         earlier = [e for e in of_pass.naks if e.psn < nak.psn]
         for event in earlier:
             event.copy = OVERTAKEN
-        if earlier and nak.copy == BEHIND:
+        if nak.copy == BEHIND and any([nak.psn - e.psn <= _THROWN for e in earlier]):
             nak.copy = THROWN_AWAY
         # Of those that are marked, the lowest is enough to show that there are earlier ones.
         lowest = [min(earlier, key=_PSN)] if earlier else []

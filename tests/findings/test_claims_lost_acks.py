@@ -117,3 +117,30 @@ def test_a_repeat_sooner_than_the_timeout_after_an_ack_leaves_open_that_the_ack_
     assert "nothing in the capture shows a loss" in found.title
     assert found.evidence["or_not_in_capture"] == 1
     assert "may then have been lost behind it" in found.advice
+
+
+def test_a_late_response_beside_one_that_was_lost_leaves_the_cause_open(tmp_path: Path) -> None:
+    """A READ was requested twice; the first response was lost, and the second came after the third request."""
+    t = Talk()
+    for psn in range(0, 32, 4):
+        t.read(psn, 4)
+        t.responses(psn, 4)
+        t.wait(200 * US)
+    t.read(32, 4)
+    t.wait(20 * US)
+    lost = t.responses(32, 4)
+    t.wait(2 * MS)
+    t.read(32, 4)
+    t.wait(40 * US)
+    late = t.responses(32, 4)
+    t.wait(40 * MS)
+    t.read(32, 4)
+    t.wait(40 * US)
+    t.responses(32, 4)
+    at_a = list(t.frames)
+    for frame in late.values():  # they passed b long before, and come to a behind the third request
+        at_a[frame - 1] = Frame(t.frames[frame - 1].data, t.frames[frame - 1].time_ns + 40 * MS + 20 * US)
+    found = findings_of_two(tmp_path, [f for n, f in enumerate(at_a, 1) if n not in lost.values()], t.frames)
+    short = next(f for f in found if f.rule == "timeout-too-short")
+    assert "probably" in short.title
+    assert short.title.endswith("or earlier responses were lost")

@@ -6,6 +6,7 @@ On rxe behind netem's reorder, the number of overtaken packets is exactly that o
 
 from __future__ import annotations
 
+import pytest
 from talk import MS, US, Talk, named, only, settled
 
 
@@ -107,3 +108,34 @@ def test_a_timer_long_after_an_obeyed_nak_tells_of_no_reordering() -> None:
     (needless,) = (f for f in findings if f.rule == "needless-repeat")
     assert needless.evidence["psns"] == [40]
     assert "NAK" not in needless.evidence["cases"][0]["repeat_cause"].replace("a NAK that is not", "")
+
+
+@pytest.mark.parametrize("behind", [2, 7])
+def test_only_a_packet_just_behind_an_overtaken_one_was_probably_thrown_away(behind: int) -> None:
+    """1 came late, as a NAK for a later PSN shows: it had been overtaken. Why was the later one refused?
+
+    Right behind 1 it came before it too. Else it had overtaken all between, which were taken, or was lost.
+    """
+    t = Talk()
+    t.connect()
+    for psn in range(3):
+        t.send(psn)
+        t.ack(psn)
+        t.wait(100 * US)
+    t.send(3, 16)
+    t.wait(200 * US)
+    t.nak(4)
+    t.wait(20 * US)
+    t.nak(4 + behind)
+    t.wait(100 * US)
+    t.send(3, 16, only=range(4 + behind, 19))
+    t.wait(100 * US)
+    t.ack(18)
+    findings = t.findings()
+    if behind == 2:
+        assert named(findings) == ["reordering"]
+        return
+    assert sorted(named(findings)) == ["loss", "reordering"]
+    lost = next(f for f in findings if f.rule == "loss")
+    assert lost.evidence["psns"] == [11]
+    assert "probably" in lost.title

@@ -328,6 +328,29 @@ def test_an_atomic_that_arrived_has_its_own_answer() -> None:
     assert judge.after_silence(side, 2, repeat) == Fate(What.RESPONSE, "before", B)
 
 
+def test_a_nak_of_a_later_psn_is_no_answer_to_a_read() -> None:
+    """The READ had been answered once, and that was lost: a responder may refuse what is behind it since."""
+    talk = Talk()
+    talk.send(A, READ_REQUEST, 1, 0, length=1)
+    talk.send(B, READ_MIDDLE, 1, 5, arrives=None)
+    talk.send(A, READ_REQUEST, 1, 30, arrives=None, length=1)
+    talk.send(A, READ_REQUEST, 2, 35, length=1)
+    talk.send(B, ACK, 2, 40, syndrome=SEQUENCE_NAK)
+    talk.send(A, READ_REQUEST, 1, 90, length=1)
+    talk.send(B, READ_MIDDLE, 1, 95)
+    judge, side = talk.judge()
+    assert judge.after_silence(side, 1, side.copies(1)[-1]) == Fate(What.REQUEST, "between", A)
+
+
+def test_an_answer_that_passed_behind_the_repeat_came_late_though_it_may_be_dropped_then() -> None:
+    talk = Talk()
+    talk.send(A, WRITE_MIDDLE, 1, 0)
+    talk.send(A, WRITE_MIDDLE, 1, 30, arrives=20)
+    talk.send(B, ACK, 1, 35, syndrome=POSITIVE)
+    judge, side = talk.judge(behind_b=1)
+    assert judge.after_silence(side, 1, side.copies(1)[-1]) == Fate(What.RESPONSE_LATE)
+
+
 def written(folder: Path, *frames: bytes) -> Path:
     """An experiment whose captures both hold these frames."""
     for point in ("va", "vb"):

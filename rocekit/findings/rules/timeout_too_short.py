@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
@@ -18,6 +18,10 @@ _GUESSED = (
     " “Probably” means: the response followed the repeat sooner than any response before followed its "
     "request. If a queue held up all the others, it may be to the repeat, and the requests were lost."
 )
+_EARLIER: Final = (
+    " “Probably” means: the READ had been requested before too, and a response to that request was lost, or "
+    "came out of order; the requester may have gone back for that one."
+)
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -26,9 +30,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = costs(stories) | timeout_evidence(evidence, stories)
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
+        earlier = sum(not s.certain and s.of_response for s in stories)
         likely = probably(guessed, len(stories)) if len(stories) > 1 else " probably" * guessed
         late = f"{plural(len(stories), 'response')}{likely} came too late"
-        lost = "or the requests were lost" if guessed else "nothing was lost"
+        what = "the requests" if guessed > earlier else "earlier responses"
+        lost = f"or {what} were lost" if guessed else "nothing was lost"
         yield RULE.finding(
             f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
             f"{cost_words(stories)}, {lost}",
@@ -36,7 +42,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + _GUESSED * bool(guessed) + doubt_words(stories),
+            advice=RULE.what_to_do
+            + _GUESSED * (guessed > earlier)
+            + _EARLIER * bool(earlier)
+            + doubt_words(stories),
         )
 
 

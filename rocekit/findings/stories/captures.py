@@ -402,7 +402,10 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         overtaken = view.order(psn, response, request.times_ns[last], request=False) == OVERTAKEN
         if run.cause == "timeout" or overtaken:
             story.rule = REORDERING if overtaken and run.cause != "timeout" else TIMEOUT_TOO_SHORT
-            story.of_response, story.certain, story.places = True, True, []
+            # A response to an earlier request that was lost, or thrown away, may be the cause as well.
+            sooner = [t for t in view.sent(psn, request=False) if t.time_ns < response.time_ns]
+            story.certain = overtaken or all(t.times_ns.get(first, 0) >= run.time_ns for t in sooner)
+            story.of_response, story.places = True, []
         else:  # it crossed the repeat, which another response caused
             story.certain, story.places = False, []
     elif view.order(psn, response, request.times_ns[last], request=False):

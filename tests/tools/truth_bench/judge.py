@@ -268,9 +268,13 @@ class Judge:
         if not came:
             what = What.SPOILT if any(t.spoilt for t in answers) else What.RESPONSE
             return Fate(what, BETWEEN, side.dst)
+        when = self._when(came, start)
         if all(self._happens(BEHIND, side.dst, (p.opcode,), p.time_ns, p.time_ns) for p in came):
-            return Fate(What.RESPONSE, BEHIND, side.dst)
-        return self._when(came, start)
+            if when.what is not What.RESPONSE_LATE:
+                return Fate(What.RESPONSE, BEHIND, side.dst)
+            if start is not None and min(p.time_ns for p in came) < start.time_ns:
+                return OPEN  # its time says that it came before, its place in the file that it came after
+        return when
 
     @staticmethod
     def _when(came: Sequence[Packet], start: Transmission | None) -> Fate:
@@ -291,6 +295,8 @@ class Judge:
         packet = response.packet
         if opcode in _ATOMICS:
             return packet.opcode == ATOMIC_ACK and packet.psn == psn
+        if opcode == READ_REQUEST:
+            return packet.is_read_response and packet.psn == psn
         if packet.is_read_response or packet.opcode == ATOMIC_ACK:
             return packet.psn == psn
         if packet.is_sequence_nak:

@@ -191,7 +191,7 @@ class Passes:
         earlier = [e for e in of_pass.naks if e.psn < nak.psn]
         for event in earlier:
             event.copy = OVERTAKEN
-        if nak.copy == BEHIND and any([nak.psn - e.psn <= _THROWN for e in earlier]):
+        if earlier and nak.copy == BEHIND and nak.psn - max(earlier, key=_PSN).psn <= _THROWN:
             nak.copy = THROWN_AWAY
         # Of those that are marked, the lowest is enough to show that there are earlier ones.
         lowest = [min(earlier, key=_PSN)] if earlier else []

@@ -120,7 +120,7 @@ def test_a_repeat_sooner_than_the_timeout_after_an_ack_leaves_open_that_the_ack_
 
 
 def test_a_late_response_beside_one_that_was_lost_leaves_the_cause_open(tmp_path: Path) -> None:
-    """A READ was requested twice; the first response was lost, and the second came after the third request."""
+    """A READ was requested twice. The first response was lost, the second came behind a third request."""
     t = Talk()
     for psn in range(0, 32, 4):
         t.read(psn, 4)

@@ -173,7 +173,7 @@ class Assembly:
             self.ledger.building = transfer
             mtu = -1 if self.connection.path_mtu is None else self.connection.path_mtu
             if r.payload_length[i] != mtu:
-                self.connection.observe_mtu(r.payload_length[i], r.frame[i])
+                self.connection.observe_mtu(r.payload_length[i])
         self.progress.expected = p + span
         if self.progress.high < self.progress.expected:
             self.progress.high = self.progress.expected
@@ -327,7 +327,7 @@ class Assembly:
             if not span:
                 return
             if sure and span > 1 and transfer.length is not None:
-                self.connection.observe_mtu(mtu_for(transfer.length or 0, span), transfer.first_frame)
+                self.connection.observe_mtu(mtu_for(transfer.length or 0, span))
             transfer.maybe_several = not sure
             self.size_read(span)
 
@@ -362,7 +362,7 @@ class Assembly:
             read = open_read.remote_va or 0, open_read.length or 0
         mtu = mtu_of_part(read, (r.remote_va[i], r.dma_length[i]), p - asked) if r.rkey[i] == key else 0
         if mtu:
-            self.connection.observe_mtu(mtu, r.frame[i])
+            self.connection.observe_mtu(mtu)
             self._size_by_mtu(open_read, mtu)
         return mtu > 0
 
@@ -422,7 +422,7 @@ class Assembly:
         else:
             mtu = r.payload_length[i]
         if mtu:
-            self.connection.observe_mtu(mtu, r.frame[i])
+            self.connection.observe_mtu(mtu)
             self._size_by_mtu(open_read, mtu)
 
 

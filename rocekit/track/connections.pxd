@@ -6,6 +6,7 @@ from rocekit.track.progress cimport Progress
 
 
 cdef int64_t _LEAST_MTU
+cdef int64_t _NEVER_NS
 cdef uint64_t _MIX
 cdef uint64_t _WORD
 
@@ -50,17 +51,20 @@ cdef class Connection:
     cdef public int64_t cnps
     cdef public int64_t ce_marked
     cdef public int64_t duplicates
-    cdef public object first_ns
-    cdef public object last_ns
+    cdef public int64_t _first_ns
+    cdef public int64_t _last_ns
     cdef public tuple progress
     cdef public object negotiated
-    cdef public dict mtu_observed
     cdef public int64_t largest_payload
     cdef public int64_t duplicate_acks
     cdef public tuple around
     cdef public Incidents incidents
     cdef public bint paired_surely
+    cdef public bint mtu_observed
+    cdef public bint _mtu_is_observed
 
+    cpdef used(self, int64_t time_ns)
+    cpdef observe_mtu(self, int64_t payload)
     cpdef set_up(self, int64_t id, str transport, list ips, list qpns, object paired_by)
     cpdef Incidents met(self)
     cpdef is_in(self, object first, object second)

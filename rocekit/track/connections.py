@@ -58,8 +58,8 @@ class Negotiated(NamedTuple):
 
 _NOTHING_KNOWN: Final = Negotiated()
 NEITHER_KNOWN: Final = (_NOTHING_KNOWN, _NOTHING_KNOWN)
-#: Of all connections without a packet in the middle of a message: nothing is put into it.
-_NONE_OBSERVED: Final[dict[int, int]] = {}
+#: The time of a packet that there was not.
+_NEVER_NS: Final = -(1 << 62)
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 _Noted = TypeVar("_Noted")
 _Value = TypeVar("_Value")
@@ -124,8 +124,9 @@ class Connection:
             where only one direction is known.
         paired_surely: False where source ports decide, which may agree by accident, or response times.
         path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
-        mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
-        message, which may be shorter.
+        mtu_observed: whether there was a full packet, one that does not end its message; largest_payload: of
+        those that end a message, which may be shorter.
+        first_ns, last_ns: of its packets; None while there was none.
         progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
         missed: acknowledged PSNs that are not in the capture.
         missed_copies: packets that were acknowledged before they were sent again, and are not in the capture.
@@ -178,14 +179,21 @@ class Connection:
         self.path_mtu: int | None = None
         self.packets = self.bytes = self.transfers = self.retransmitted_packets = 0
         self.naks = self.rnr_naks = self.cnps = self.ce_marked = self.duplicates = self.duplicate_acks = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
+        self._first_ns = self._last_ns = _NEVER_NS
         self.progress: tuple[Progress | None, Progress | None] = (None, None)
         self.negotiated: Sequence[Negotiated] = NEITHER_KNOWN
-        self.mtu_observed = _NONE_OBSERVED
+        self.mtu_observed = self._mtu_is_observed = False
         self.largest_payload = 0
         self.around: tuple[Wrapping, Wrapping] = BOTH_PLAIN
         self.incidents: Incidents | None = None
+
+    @property
+    def first_ns(self) -> int | None:
+        return None if self._first_ns == _NEVER_NS else self._first_ns
+
+    @property
+    def last_ns(self) -> int | None:
+        return None if self._last_ns == _NEVER_NS else self._last_ns
 
     @property
     def scopes(self) -> tuple[int, int]:
@@ -225,15 +233,18 @@ class Connection:
         """A direction in words: ``10.9.0.1 QP 0x11 → 10.9.0.2 QP 0x12``, from ``side``."""
         return f"{self.named(side)} → {self.named(1 - side)}"
 
-    def observe_mtu(self, payload: int, frame: int) -> None:
-        """Learn the path MTU from a packet that does not end its message, and so is full (9.7.2)."""
-        if payload not in self.mtu_observed and len(self.mtu_observed) < MAX_KEPT:
-            if not self.mtu_observed:
-                self.mtu_observed = {}
-            first = not any(n in wire.PATH_MTU_CODES for n in self.mtu_observed)
-            self.mtu_observed[payload] = frame
-            if payload in wire.PATH_MTU_CODES and first:
-                self.path_mtu = payload
+    def used(self, time_ns: int) -> None:
+        """One more of its packets came."""
+        if self._first_ns == _NEVER_NS:
+            self._first_ns = time_ns
+        self._last_ns = time_ns
+
+    def observe_mtu(self, payload: int) -> None:
+        """Learn the path MTU from the payload of a full packet, which does not end its message (9.7.2)."""
+        self.mtu_observed = True
+        if not self._mtu_is_observed and payload in wire.PATH_MTU_CODES:
+            self._mtu_is_observed = True
+            self.path_mtu = payload
 
     def psns_of_read(self, length: int) -> int:
         """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: unknown."""
@@ -453,6 +464,5 @@ def totals_of(connections: list[Connection]) -> Totals:
                 unfilled += 1
             if incidents.stray_events:
                 strays += 1
-        if connection.last_ns is not None and connection.last_ns > last_ns:
-            last_ns = connection.last_ns
+        last_ns = max(last_ns, connection._last_ns)
     return Totals(naks, retransmitted, copies, bad_icrcs, gaps, unfilled, strays, unreliable, last_ns)

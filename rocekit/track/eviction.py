@@ -17,7 +17,7 @@ from rocekit.track.cm_exchanges import Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.pairs.address_numbers import AddressNumbers
-from rocekit.track.pairs.waiting import AWAITED, SCOPE, UNNUMBERED, way_key
+from rocekit.track.pairs.waiting import AWAITED, NO_VOTES, SCOPE, UNNUMBERED, way_key
 from rocekit.track.pairs.waiting_rows import WaitingRows, waiting_flows
 from rocekit.track.requests import Requests
 from rocekit.track.rest.resting import rest_connection
@@ -35,6 +35,8 @@ MOST_DAMAGED: Final = 100_000
 #: A connection with so many packets, the last of them not longer ago, is no part of a flood.
 _ESTABLISHED: Final = 8
 _IN_USE_NS: Final = 60_000_000_000
+#: More than any time: those in use come first.
+_IN_USE: Final = 1 << 64
 
 
 class Evicted(NamedTuple):
@@ -75,11 +77,13 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
 def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     every = tracker.connections
     tracker._settle_all()
-    tracker._know_all()
+    if tracker._suspects.wrong:  # they are counted at the connections of their flows
+        tracker._know_all()
     since_ns = _last_used_ns(tracker, most)
-    for lobby in list(tracker._lobbies.values()):
+    ended = set()
+    for key in list(tracker._lobbies):
         known = len(every)
-        tracker._empty(lobby)
+        tracker._let_all_go(key, since_ns)
         for connection in every[known:]:
             # What a flood leaves takes much memory, all of it at once: it goes one by one.
             if connection.packets >= _ESTABLISHED:
@@ -88,16 +92,18 @@ def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
                 tracker._end(connection)
                 _drop_sides(tracker, connection)
                 connection.progress = (None, None)
+                ended.add(connection.id)
             else:
                 rest_connection(tracker, connection)
     in_use_ns = max((connection.last_ns or 0 for connection in every), default=0) - _IN_USE_NS
 
-    def rank(connection: Connection) -> tuple[bool, int]:
+    def rank(connection: Connection) -> int:
         last_ns = connection.last_ns or 0
-        return connection.packets >= _ESTABLISHED and last_ns >= in_use_ns, last_ns
+        return last_ns + _IN_USE * (connection.packets >= _ESTABLISHED and last_ns >= in_use_ns)
 
     ranked = sorted(every, key=rank, reverse=True)
-    gone = tuple(sorted(ranked[most:], key=lambda connection: connection.id))
+    ended.update(connection.id for connection in ranked[most:])
+    gone = tuple(connection for connection in every if connection.id in ended)
     for connection in gone:
         tracker._end(connection)
     tracker.forget()
@@ -125,6 +131,7 @@ def _last_used_ns(tracker: Tracker, most: int) -> int:
     for flow in waiting_flows(tracker._lobbies.values()):
         _, _, rows, i, chain = flow.held[-1]
         times.append(rows.time_ns[i] if chain is None else chain.last_ns())
+    times += tracker._lone_times()
     return sorted(times)[-most] if len(times) > most else 0
 
 
@@ -220,13 +227,12 @@ def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> 
     for old, flow in flows.items():
         if flow.connection is None or id(flow.connection) not in staying:
             flow.lobby = flow.partner = flow.clean = None  # circles, as in _drop_sides
-            if flow.votes:
-                flow.votes = {}
+            flow.votes = NO_VOTES
             continue
         number = AWAITED if flow.number == AWAITED else UNNUMBERED
         flow.src, flow.dst = addresses.of(flow.src), addresses.of(flow.dst)
         flow.number, flow.lobby = number, None
-        flow.votes, flow.first_bucket, flow.last_bucket = {}, -1, -1
+        flow.votes, flow.first_bucket, flow.last_bucket = NO_VOTES, -1, -1
         way = way_key(flow.src, flow.dst, flow.qpn)
         key = way_key(flow.src, flow.dst, flow.qpn, flow.scope)
         if flow.scope:
@@ -237,9 +243,7 @@ def _keep_flows(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> 
         if old in distrusted:
             tracker._distrusted.add(key)
         if flow.partner is None and flow.transport == "RC" and flow.high >= 0:
-            lobby = tracker._lobby(flow)  # its other half may still be found
-            lobby.add(flow)
-            lobby.let_go(flow)
+            tracker._put_back(flow)
 
 
 def _datagrams(tracker: Tracker, staying: set[int], addresses: _Renumbered) -> Datagrams:

@@ -127,8 +127,10 @@ class Lobby:
             file_in(self._ports, (place_of(flow), flow.sport), flow)
 
     def take_in(self, flow: Flow) -> None:
-        """A flow has been alone between its hosts until now, with one packet that waits."""
+        """A flow has been alone between its hosts until now: with one packet that waits, or tracked alone."""
         self.add(flow)
+        if flow.connection is not None:
+            return
         self._queue.append(flow)
         self._waiting = self.count = 1
         self._last = flow.held[0][0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocekit.machine.limits import PAIRING_LOOKS, limit
 from rocekit.machine.signals import OFTEN, take_signals
@@ -71,7 +71,7 @@ class Pairing(SideTable):
         # Those of them that were known before their packets.
         self._awaited: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
-        # By both hosts (see ``hosts_key``). A flow that is alone there, with one packet, needs no lobby yet.
+        # By both hosts (see ``hosts_key``). A flow that is alone there needs no lobby before its next packet.
         # A number: of the first of the lone flows there (see ``lone_flows``).
         self._lobbies: dict[int, Lobby | Flow | int | None] = {}
         self._chains = Chains()
@@ -329,9 +329,8 @@ class Pairing(SideTable):
         self._add(connection)
         return connection
 
-    def _empty(self, found: Lobby | Flow | int | None) -> None:
+    def _empty(self, lobby: Lobby) -> None:
         """Pair what can be paired now between two hosts, and track the rest alone."""
-        lobby: Any = self._lobby(found) if isinstance(found, Flow) else found
         self._pair_rest(lobby)
         for flow in list(lobby.flows):
             if flow.connection is None:

@@ -220,7 +220,7 @@ class Responses:
             if r.payload_length[i] > self.connection.largest_payload:
                 self.connection.largest_payload = r.payload_length[i]
         elif r.payload_length[i] != self.connection.path_mtu:
-            self.connection.observe_mtu(r.payload_length[i], frame)
+            self.connection.observe_mtu(r.payload_length[i])
         expected = transfer.response_next
         if p < expected and p not in transfer.responses_missing:
             self._response_twice(transfer, r, i, p)

@@ -268,7 +268,7 @@ class Tracker(LoneFlows):
             return False
         self._count_before(flow)
         connection.packets += chain.count
-        connection.last_ns = chain.last_ns()
+        connection.used(chain.last_ns())
         return True
 
     def forget(self) -> None:

@@ -35,9 +35,8 @@ def tracked(frames: list[bytes], *, at_once: bool) -> dict[str, Any]:
         for batch in reader:
             tracker.feed(decoder.decode(batch))
         if at_once:
-            tracker._know_all()
-            for lobby in tracker._lobbies.values():
-                tracker._empty(lobby)
+            for key in tracker._lobbies:
+                tracker._let_all_go(key, 0)
     tracker.finish()
     return {
         "connections": [

@@ -20,9 +20,10 @@ from rocekit.decode import Decoder
 from rocekit.live.letting_go import let_go
 from rocekit.track.connections import Connection
 from rocekit.track.eviction import crowd, end_idle
+from rocekit.track.lobby import Lobby
 from rocekit.track.requests import Requests
 from rocekit.track.tracker import Tracker
-from rocekit.track.transfers import Transfer
+from rocekit.track.transfers import ACKED, UNACKNOWLEDGED, Transfer
 from rocekit.wire.build import build_frame
 
 CAPTURES = sorted(PCAPS.glob("*.pcap"))
@@ -260,3 +261,39 @@ def test_what_stays_of_a_flood_is_a_row_until_its_next_packet() -> None:
     assert [c.packets for c in tracker.connections] == [2] * 200
     plain = tracked(first + again, 10_000, None)[1]
     assert Counter(f[2:11] for f in facts(ended)) == Counter(f[2:11] for f in facts(plain))
+
+
+def test_the_other_half_of_what_stays_of_a_flood_is_found_later() -> None:
+    """A flow alone between its hosts has no lobby after letting go, until a packet comes the other way."""
+    first = flood(600)
+    acks = [
+        Frame(
+            build_frame(
+                "RC_ACKNOWLEDGE",
+                src="10.8.0.1",
+                dst=f"10.7.{n >> 8}.{n & 255}",
+                dest_qpn=0x9000 + n,
+                psn=n,
+                syndrome=0x1F,
+                msn=1,
+            ),
+            START_NS + (600 + n) * 1_000,
+        )
+        for n in range(400, 600)
+    ]
+    decoder, ended = Decoder(), list[Transfer]()
+    tracker = Tracker(on_end=ended.append, plain=10_000)
+    with open_capture(io.BytesIO(pcap(first, unit="ns"))) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+    let_go(tracker, decoder, end_idle(tracker, 200))
+    let_go(tracker, decoder, end_idle(tracker, 200))
+    assert not [found for found in tracker._lobbies.values() if isinstance(found, Lobby)]
+    with open_capture(io.BytesIO(pcap(acks, unit="ns"))) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+    tracker.finish()
+    assert [(c.qpns, c.paired_by, c.packets) for c in tracker.connections] == [
+        ([0x9000 + n, 0x1000 + n], "psn", 2) for n in range(400, 600)
+    ]
+    assert Counter(t.status for t in ended) == {UNACKNOWLEDGED: 400, ACKED: 200}

@@ -381,7 +381,7 @@ class CleanLane:
             connection.transfers += other.transfers
             other.packets = other.transfers = 0
         if at >= 0 and self._batch is not None:
-            connection.last_ns = self._batch.time_ns[at]
+            connection.used(self._batch.time_ns[at])
 
     def over(self) -> None:
         """The batch is over."""

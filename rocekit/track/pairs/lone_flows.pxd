@@ -51,6 +51,9 @@ cdef class LoneTable:
     cpdef int64_t after(self, int64_t at)
     @cython.locals(found=int64_t)
     cpdef int64_t together(self, int64_t first)
+    @cython.locals(r=Rows)
+    cpdef int64_t time_ns(self, int64_t at)
+    cpdef int64_t last_ns(self, int64_t first)
     @cython.locals(batch=int64_t)
     cpdef take_out(self, int64_t at)
 
@@ -70,6 +73,11 @@ cdef class LoneFlows(Pairing):
     cpdef _know(self, int64_t key)
 
     cpdef _know_any(self, int64_t key)
+
+    @cython.locals(at=int64_t)
+    cpdef list _lone_times(self)
+
+    cpdef _let_all_go(self, int64_t key, int64_t since_ns)
 
     @cython.locals(lobby=Lobby, flows=list, flow=Flow)
     cpdef _end_waiting(self, object found)

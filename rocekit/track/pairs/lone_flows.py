@@ -117,6 +117,16 @@ class LoneTable:
         found: int = self._words[first + _COUNT]
         return found
 
+    def time_ns(self, at: int) -> int:
+        """When its packet came."""
+        r = self.rows(at)
+        assert r is not None
+        return r.time_ns[self.row(at)]
+
+    def last_ns(self, first: int) -> int:
+        """When the last one between the hosts of the first one there came."""
+        return self.time_ns(self._words[first + _LAST])
+
     def take_out(self, at: int) -> None:
         """It is lone no longer."""
         batch = self._words[at + _BATCH]
@@ -209,6 +219,45 @@ class LoneFlows(Pairing):
                 self._know_any(hosts_key(r.src[i], r.dst[i]))
             at += _WIDTH
 
+    # ------------------------------------------------------------------ letting go (see ``eviction``)
+
+    def _lone_times(self) -> list[int]:
+        """When the packets of all lone flows came."""
+        times: list[int] = []
+        for found in self._lobbies.values():
+            at = found if isinstance(found, int) else _NONE
+            while at >= 0:
+                times.append(self._lone.time_ns(at))
+                at = self._lone.after(at)
+        return times
+
+    def _let_all_go(self, key: int, since_ns: int) -> None:
+        """Track all that waits between two hosts alone; its other halves may still be found.
+
+        Lone flows of which none came since ``since_ns`` never become flows: they are about to be forgotten.
+        """
+        found = self._lobbies[key]
+        if isinstance(found, int):
+            if self._lone.last_ns(found) < since_ns:
+                self._lobbies[key] = None
+                self._end_lone(found)
+                return
+            found = self._know(key)
+        if isinstance(found, Lobby):
+            self._empty(found)
+        elif found is not None and found.connection is None:
+            self._end_flow(found)
+
+    def _put_back(self, flow: Flow) -> None:
+        """The other half of a flow that is tracked alone may still be found."""
+        key = hosts_key(flow.src, flow.dst)
+        found = self._lobbies.get(key)
+        if found is None:
+            self._lobbies[key] = flow
+        else:
+            lobby = flow.lobby = self._lobby_at(key, found)
+            lobby.take_in(flow)
+
     def learn(self, first: Offer, second: Offer) -> None:
         self._know_all()
         super().learn(first, second)
@@ -222,7 +271,8 @@ class LoneFlows(Pairing):
             self._end_lone(found)
             return
         if isinstance(found, Flow):
-            self._end_flow(found)
+            if found.connection is None:
+                self._end_flow(found)
             return
         lobby: Any = found
         self._pair_rest(lobby)

@@ -1,6 +1,6 @@
 # The types of waiting.py where it is compiled; see setup.py.
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint16_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chain
@@ -17,20 +17,20 @@ cdef tuple OPERATION
 
 
 cdef class Flow:
-    # Those of 32 bits side by side: there are many flows.
+    # The small ones side by side: there are many flows.
     cdef public int32_t src
     cdef public int32_t dst
     cdef public int32_t qpn
     cdef public str transport
-    cdef public int32_t sport
     cdef public int32_t responses
-    cdef public int32_t side
     cdef public int32_t waits
     cdef public int32_t turn
     cdef public int32_t chained
     cdef public int32_t first_bucket
     cdef public int32_t last_bucket
     cdef public int32_t number
+    cdef public uint16_t sport
+    cdef public int8_t side
     cdef public int64_t low
     cdef public int64_t high
     cdef public dict votes

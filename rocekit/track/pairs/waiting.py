@@ -36,7 +36,7 @@ Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
 
 #: Of all flows and lobbies that have none, which are most: nothing is put into them.
 NONE_HELD: Final[list[Waiting]] = []
-_NO_VOTES: Final[dict[Flow, int]] = {}
+NO_VOTES: Final[dict[Flow, int]] = {}
 
 
 class Flow:
@@ -64,7 +64,7 @@ class Flow:
         self.low = self.high = self.first_bucket = self.last_bucket = self.number = self.turn = -1
         self.responses = self.side = self.first_request_ns = self.held_ns = self.waits = self.chained = 0
         self.scope = 0
-        self.votes = _NO_VOTES
+        self.votes = NO_VOTES
         self.held = NONE_HELD
         self.connection: Connection | None = None
         self.partner: Flow | None = None

@@ -47,10 +47,7 @@ class SideTable(Sink):
         connection.packets += 1
         if r.ecn[i] == ECN_CE:
             connection.ce_marked += 1
-        time_ns = r.time_ns[i]
-        if connection.first_ns is None:
-            connection.first_ns = time_ns
-        connection.last_ns = time_ns
+        connection.used(r.time_ns[i])
 
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
         """Track the packet at row ``i``, which is one of its flow's connection."""

@@ -78,7 +78,8 @@ cdef class Pairing(SideTable):
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
 
-    cpdef _let_go(self, Lobby lobby, Flow flow)
+    @cython.locals(connection=Connection, waited=list)
+    cpdef _let_go(self, Lobby lobby, Flow flow, bint resting=*)
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect_alone(self, Flow flow)

@@ -296,8 +296,8 @@ class Pairing(SideTable):
                 self._replay(sorted(singles(waited[n:])))
                 return
 
-    def _let_go(self, lobby: Lobby, flow: Flow) -> None:
-        """Track a flow alone; its other half may still be found."""
+    def _let_go(self, lobby: Lobby, flow: Flow, resting: bool = False) -> None:
+        """Track a flow alone; its other half may still be found. ``resting``: one packet may stay a row."""
         lobby.keep(flow)
         if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
             self.stray_cnps += len(lobby.take(flow))
@@ -306,12 +306,16 @@ class Pairing(SideTable):
                 del self._flows[way_key(flow.src, flow.dst, flow.qpn, flow.scope)]
                 self._by_number[flow.number] = None
             return
-        self._connect_alone(flow)
+        connection = self._connect_alone(flow)
         if flow.transport == "UC" or flow.high < 0:
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
-        self._replay(lobby.take(flow))
+        waited = lobby.take(flow)
+        if resting and len(waited) == 1 and self._keeps_alone(flow, waited[0]):
+            self._count(connection, waited[0][2], waited[0][3])
+        else:
+            self._replay(waited)
 
     def _connect_alone(self, flow: Flow) -> Connection:
         """The connection of a flow whose other half is not known."""

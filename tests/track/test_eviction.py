@@ -297,3 +297,49 @@ def test_the_other_half_of_what_stays_of_a_flood_is_found_later() -> None:
         ([0x9000 + n, 0x1000 + n], "psn", 2) for n in range(400, 600)
     ]
     assert Counter(t.status for t in ended) == {UNACKNOWLEDGED: 400, ACKED: 200}
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    ["RC_ACKNOWLEDGE", "RC_SEND_ONLY", "RC_SEND_FIRST", "RC_RDMA_READ_RESPONSE_ONLY", "UC_SEND_ONLY"],
+)
+@pytest.mark.parametrize("between", ["ever other hosts", "two hosts"])
+def test_what_stays_goes_on_as_without_letting_go(opcode: str, between: str) -> None:
+    """One packet of each direction before letting go, one behind it; connections that stay are the same."""
+
+    def frames(since: int, step: int) -> list[Frame]:
+        return [
+            Frame(
+                build_frame(
+                    opcode,
+                    src="10.7.0.1" if between == "two hosts" else f"10.7.{n >> 8}.{n & 255}",
+                    dst="10.8.0.1",
+                    dest_qpn=0x1000 + n,
+                    psn=10 * n + step,
+                    payload=b"x" * 1024 if opcode.endswith("FIRST") else b"",
+                    **({"msn": step} if "ACK" in opcode or "RESPONSE" in opcode else {}),
+                ),
+                START_NS + (step * 600 + n) * 1_000,
+            )
+            for n in range(since, 600)
+        ]
+
+    def told(let: bool) -> list[tuple[Any, ...]]:
+        decoder, ended = Decoder(), list[Transfer]()
+        tracker = Tracker(on_end=ended.append, plain=10_000)
+        for part in (frames(0, 0), frames(400, 1)):
+            with open_capture(io.BytesIO(pcap(part, unit="ns"))) as capture:
+                for batch in capture:
+                    tracker.feed(decoder.decode(batch))
+            if let:
+                let_go(tracker, decoder, end_idle(tracker, 200))
+        tracker.finish()
+        stayed = [c for c in tracker.connections if c.packets == 2]
+        assert len(stayed) == 200
+        progress = [[p and (p.started, p.high, p.acked, p.msn) for p in c.progress] for c in stayed]
+        return [
+            *((c.to_dict() | {"id": 0}, of) for c, of in zip(stayed, progress, strict=True)),
+            *facts(t for t in ended if t.connection in stayed),
+        ]
+
+    assert told(True) == told(False)

@@ -23,6 +23,7 @@ cdef int64_t _COUNT
 cdef int64_t _WIDTH
 cdef int64_t _LEAST
 cdef int64_t _NONE
+cdef int64_t _FOREVER_NS
 cdef int64_t _BATCHES
 
 
@@ -53,7 +54,7 @@ cdef class LoneTable:
     cpdef int64_t together(self, int64_t first)
     @cython.locals(r=Rows)
     cpdef int64_t time_ns(self, int64_t at)
-    cpdef int64_t last_ns(self, int64_t first)
+    cpdef lead(self, int64_t at, int64_t first, int64_t gone)
     @cython.locals(batch=int64_t)
     cpdef take_out(self, int64_t at)
 
@@ -77,6 +78,7 @@ cdef class LoneFlows(Pairing):
     @cython.locals(at=int64_t)
     cpdef list _lone_times(self)
 
+    @cython.locals(flow=Flow, first=int64_t)
     cpdef _let_all_go(self, int64_t key, int64_t since_ns)
 
     @cython.locals(lobby=Lobby, flows=list, flow=Flow)
@@ -89,6 +91,7 @@ cdef class LoneFlows(Pairing):
     cpdef _know_all(self)
 
     @cython.locals(
-        lone=LoneTable, addresses=list, at=int64_t, after=int64_t, r=Rows, i=Py_ssize_t, connection=Connection
+        lone=LoneTable, addresses=list, at=int64_t, after=int64_t, r=Rows, i=Py_ssize_t, connection=Connection,
+        gone=int64_t
     )
-    cpdef _end_lone(self, int64_t first)
+    cpdef int64_t _end_lone(self, int64_t first, int64_t since_ns=*)

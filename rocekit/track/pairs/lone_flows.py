@@ -33,6 +33,7 @@ _BATCH, _ROW, _ORDER, _NEXT, _LAST, _COUNT, _WIDTH = range(7)
 _LEAST: Final = 64 * _WIDTH
 _NONE: Final = -1
 _BATCHES: Final = 16
+_FOREVER_NS: Final = (1 << 63) - 1
 
 
 def _words(size: int) -> Any:
@@ -123,9 +124,12 @@ class LoneTable:
         assert r is not None
         return r.time_ns[self.row(at)]
 
-    def last_ns(self, first: int) -> int:
-        """When the last one between the hosts of the first one there came."""
-        return self.time_ns(self._words[first + _LAST])
+    def lead(self, at: int, first: int, gone: int) -> None:
+        """The first one between its hosts is another now: so many before it are gone."""
+        self._words[at + _LAST], self._words[at + _COUNT] = (
+            self._words[first + _LAST],
+            self._words[first + _COUNT] - gone,
+        )
 
     def take_out(self, at: int) -> None:
         """It is lone no longer."""
@@ -234,17 +238,18 @@ class LoneFlows(Pairing):
     def _let_all_go(self, key: int, since_ns: int) -> None:
         """Track all that waits between two hosts alone; its other halves may still be found.
 
-        Lone flows of which none came since ``since_ns`` never become flows: they are about to be forgotten.
+        Lone flows of before ``since_ns`` never become flows: they are about to be forgotten.
         """
-        found = self._lobbies[key]
+        found: Any = self._lobbies[key]
         if isinstance(found, int):
-            if self._lone.last_ns(found) < since_ns:
-                self._lobbies[key] = None
-                self._end_lone(found)
-                return
-            found = self._know(key)
+            first = self._end_lone(found, since_ns)
+            self._lobbies[key] = None if first < 0 else first
+            found = None if first < 0 else self._know(key)
         if isinstance(found, Lobby):
-            self._empty(found)
+            self._pair_rest(found)
+            for flow in list(found.flows):
+                if flow.connection is None:
+                    self._let_go(found, flow, resting=True)
         elif found is not None and found.connection is None:
             self._end_flow(found)
 
@@ -301,13 +306,20 @@ class LoneFlows(Pairing):
         else:
             self._replay(waited)
 
-    def _end_lone(self, first: int) -> None:
-        """Each of the lone flows between two hosts becomes a connection."""
-        lone, addresses, at = self._lone, self._addresses, first
+    def _end_lone(self, first: int, since_ns: int = _FOREVER_NS) -> int:
+        """Each of the lone flows between two hosts becomes a connection, but those that came since a time.
+
+        Gives the place of the first of these; −1: there is none.
+        """
+        lone, addresses, at, gone = self._lone, self._addresses, first, 0
         while at >= 0:
             r = lone.rows(at)
             assert r is not None
             i, after = lone.row(at), lone.after(at)
+            if r.time_ns[i] >= since_ns:
+                lone.lead(at, first, gone)
+                break
+            gone += 1
             connection = connected(
                 len(self.connections),
                 TRANSPORT[r.opcode[i]],
@@ -324,3 +336,4 @@ class LoneFlows(Pairing):
             self._chains.waiters -= 1
             self._chains.held -= 1
             at = after
+        return at

@@ -65,7 +65,10 @@ class SideTable(Sink):
         elif isinstance(found, tuple):
             r, i = found
             requests = self._requests(connection, side)
-            requests.request(r, i)
+            if KINDS[r.opcode[i]] == REQUEST:
+                requests.request(r, i)
+            else:
+                requests.respond(r, i)
             return requests
         awake: Requests | None = found
         return awake

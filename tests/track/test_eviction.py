@@ -308,6 +308,7 @@ def test_what_stays_goes_on_as_without_letting_go(opcode: str, between: str) -> 
     """One packet of each direction before letting go, one behind it; connections that stay are the same."""
 
     def frames(since: int, step: int) -> list[Frame]:
+        more: dict[str, Any] = {"msn": step} if "ACK" in opcode or "RESPONSE" in opcode else {}
         return [
             Frame(
                 build_frame(
@@ -317,7 +318,7 @@ def test_what_stays_goes_on_as_without_letting_go(opcode: str, between: str) -> 
                     dest_qpn=0x1000 + n,
                     psn=10 * n + step,
                     payload=b"x" * 1024 if opcode.endswith("FIRST") else b"",
-                    **({"msn": step} if "ACK" in opcode or "RESPONSE" in opcode else {}),
+                    **more,
                 ),
                 START_NS + (step * 600 + n) * 1_000,
             )

@@ -11,7 +11,7 @@ from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
-from rocekit.findings.stories.unidentified import is_doubted
+from rocekit.findings.stories.unidentified import is_doubted, unidentified_ways
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
@@ -24,7 +24,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         copies = [copy for s in stories for copy in lost_copies(s)]
-        packets = sum(copy.packets for copy in copies)
+        # Where late packets and copies look like those sent again, what a pass lacks need not be lost.
+        without = bool(unidentified_ways(stories))
+        doubted = sum(without and not s.certain for s in stories)
+        packets = doubted + sum(
+            c.packets for s in stories if s.certain or not without for c in lost_copies(s)
+        )
         place = sides(stories, copies)
         told = told_by(stories)
         if packets == 1:
@@ -58,7 +63,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             + _OR_CORRUPTED * corrupt
             + (_NO_NAK if told.alone else "")
             + doubt_words(stories)
-            + _UNIDENTIFIED * any(map(is_doubted, stories)),
+            + _UNIDENTIFIED * (without and any(map(is_doubted, stories))),
         )
     yield from _unreliable(evidence)
 
@@ -126,8 +131,8 @@ _OR_CORRUPTED: Final = (
     "ICRCs could not be checked here."
 )
 _UNIDENTIFIED: Final = (
-    " “Probably” means: packets of this direction were overtaken, and their IPv4 identifications do not tell "
-    "whether one that fills a gap is late, or was sent again."
+    " “Probably” means: packets of this direction were overtaken or came twice, and their IPv4 "
+    "identifications do not tell whether one that fills a gap is late, or was sent again."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

@@ -21,7 +21,9 @@ from rocekit.findings.stories import (
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import GAPPY
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
+from rocekit.findings.stories.unidentified import unidentified_ways, way_of
 from rocekit.track.causes import OBEYED_NS
+from rocekit.track.repeats import REORDERS
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     """
     kept: list[Story] = []
     refused: set[int] = set()
+    stories = list(stories)
+    unidentified, doubled = unidentified_ways(stories), set()
     bad = _corrupted(evidence)
     for story in stories:
         view = _View(evidence, story, bad)
@@ -68,9 +72,16 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 refused.add(id(story))
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
+        if view.doubles and way_of(story) in unidentified:
+            doubled.add(id(story))
         if story.places:
             story.places = [place for place in story.places if view.is_sure(place, story)]
-    return _told_once(evidence.sightings, kept, refused)
+    kept = _told_once(evidence.sightings, kept, refused)
+    for story in kept if doubled else ():
+        if id(story) in doubled and story.rule in (LOSS, TAIL_LOSS):
+            # A copy looks like one sent again, and what it is taken for begins a pass that lacks packets.
+            story.certain, story.places = False, []
+    return kept
 
 
 def _told_once(sightings: Sightings | None, stories: list[Story], refused: set[int]) -> list[Story]:
@@ -142,6 +153,11 @@ class _View:
         shares = {} if evidence.paths is None else evidence.paths.missed_shares
         #: The captures that lack so many packets that one which they have not need not be lost.
         self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
+        paths = (
+            [] if evidence.paths is None else evidence.paths.of(self.requester or "", self.responder or "")
+        )
+        #: Whether requests came twice between the captures, more often than once or twice.
+        self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
         self.refused = False
         #: Those that lack any.

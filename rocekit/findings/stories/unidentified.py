@@ -21,27 +21,34 @@ if TYPE_CHECKING:
 
 def doubt_unidentified(stories: Sequence[Story]) -> None:
     """Leave open whether packets without identifications were lost, where others were overtaken."""
-    ways = Counter(_way(s) for s in stories if s.rule == REORDERING and not s.of_response)
+    ways = Counter(way_of(s) for s in stories if s.rule == REORDERING and not s.of_response)
     often = {way for way, count in ways.items() if count >= REORDERS}
+    unidentified = unidentified_ways(stories) if often else frozenset()
     for story in stories if often else ():
-        if story.rule != LOSS or not story.certain or _way(story) not in often:
+        if story.rule != LOSS or not story.certain or way_of(story) not in often & unidentified:
             continue
         # A receiver that takes packets out of order sends no NAK for one that is only late.
-        if story.connection.recoveries[story.side] != SELECTIVE and _is_unidentified(story):
+        if story.connection.recoveries[story.side] != SELECTIVE:
             story.certain = False
 
 
 def is_doubted(story: Story) -> bool:
-    """Whether a loss is only probable, and nothing else than this says why."""
+    """Whether a loss without identifications is only probable, and nothing else than this says why."""
     why = story.naks_lacking or story.early or story.or_overtaken or story.gappy
-    return not story.certain and bool(story.naks) and not why and _is_unidentified(story)
+    return not story.certain and bool(story.naks) and not why
 
 
-def _is_unidentified(story: Story) -> bool:
-    """Whether no packet that was sent again has an identification of its own."""
-    runs = story.runs()
-    return bool(runs) and not any(event.ip_id for run in runs for event in run.events)
+def unidentified_ways(stories: Sequence[Story]) -> frozenset[tuple[int, int]]:
+    """The directions of connections in which no packet that was sent again has an identification."""
+    found: dict[tuple[int, int], bool] = {}
+    for story in stories:
+        for run in story.runs():
+            way = way_of(story)
+            if found.get(way, True):
+                found[way] = not any(event.ip_id for event in run.events)
+    return frozenset(way for way, without in found.items() if without)
 
 
-def _way(story: Story) -> tuple[int, int]:
+def way_of(story: Story) -> tuple[int, int]:
+    """The connection of a story, and its requester's side."""
     return story.connection.id, story.side

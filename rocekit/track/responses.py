@@ -268,11 +268,18 @@ class Responses:
     def _is_late(self, transfer: Transfer, r: Rows, i: int, p: int) -> bool:
         """Whether a response that fills a hole was overtaken, and not sent because the READ came again."""
         again = -1
+        anew = not transfer.started  # the capture may lack the READ that came again
         for event in transfer.events:
             if event.kind == "repeat":
                 again = event.psn
+            elif event.kind == "response_repeat":
+                anew = True
+            elif event.kind == "response_hole" and event.psn <= p <= event.last_psn:
+                # What was sent after the response behind the hole was not overtaken by it.
+                behind = self.recent.response_id(event.last_psn + 1)
+                anew = anew or (behind != 0 and self.recent.comes_after(r.ip_id[i], behind))
         if again < 0 or again > p:
-            return transfer.started  # else the capture may lack the READ that came again
+            return not anew
         # The READ that was sent again has its first response here. (That of rdma_rxe is a middle one.)
         if again == p and p > transfer.first_psn and STARTS[r.opcode[i]]:
             return False

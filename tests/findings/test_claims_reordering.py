@@ -139,3 +139,22 @@ def test_only_a_packet_just_behind_an_overtaken_one_was_probably_thrown_away(beh
     lost = next(f for f in findings if f.rule == "loss")
     assert lost.evidence["psns"] == [11]
     assert "probably" in lost.title
+
+
+@pytest.mark.parametrize("common", [{}, {"identification": 0}])
+def test_responses_sent_again_for_a_read_that_the_capture_lacks_are_not_late(common: dict[str, int]) -> None:
+    """PSN 103 was lost. The request that came again is not in the capture, its responses are."""
+    t = Talk()
+    t.common = common
+    for psn in range(60, 100, 4):
+        t.read(psn, 4)
+        t.responses(psn, 4)
+        t.wait(100 * US)
+    t.read(100, 8)
+    t.responses(100, 8, lost=[103])
+    t.wait(10 * MS)
+    t.responses(100, 8)
+    t.wait(100 * US)
+    t.read(108, 4)
+    t.responses(108, 4)
+    assert "reordering" not in [f.rule for f in t.findings()]

@@ -24,12 +24,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         copies = [copy for s in stories for copy in lost_copies(s)]
-        # Where late packets and copies look like those sent again, what a pass lacks need not be lost.
+        # Where late packets and copies look like those sent again, or the order among several captures is not
+        # known, what a pass lacks need not be lost.
         without = bool(unidentified_ways(stories))
-        doubted = sum(without and not s.certain for s in stories)
-        packets = doubted + sum(
-            c.packets for s in stories if s.certain or not without for c in lost_copies(s)
-        )
+        counted = [s for s in stories if s.certain or not (without or evidence.sightings is not None)]
+        packets = len(stories) - len(counted) + sum(c.packets for s in counted for c in lost_copies(s))
         place = sides(stories, copies)
         told = told_by(stories)
         if packets == 1:

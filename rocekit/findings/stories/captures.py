@@ -74,6 +74,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 story.certain, story.gappy, story.places = False, True, []
         if view.doubles and way_of(story) in unidentified:
             doubled.add(id(story))
+        if view.disordered:
+            _doubt_in_disorder(view, story)
         if story.places:
             story.places = [place for place in story.places if view.is_sure(place, story)]
     kept = _told_once(evidence.sightings, kept, refused)
@@ -82,6 +84,22 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             # A copy looks like one sent again, and what it is taken for begins a pass that lacks packets.
             story.certain, story.places = False, []
     return kept
+
+
+def _doubt_in_disorder(view: _View, story: Story) -> None:
+    """Leave open what only the order among the captures says, which is estimated, where many are overtaken.
+
+    A repeat that the requester's own capture has not was none: the network doubled or delayed its packets.
+    """
+    runs = story.runs()
+    if story.rule == NEEDLESS:
+        story.certain = False
+    elif not story.naks and runs and not view.is_sent(runs[0].frame):
+        story.certain, story.places = False, []
+    elif story.places and all(place.where == BEFORE for place in story.places):
+        until_ns = story.naks[-1].time_ns if story.naks else runs[0].time_ns
+        if not all(view.is_skipped(place.psn, until_ns) for place in story.places):
+            story.certain, story.places = False, []
 
 
 def _told_once(sightings: Sightings | None, stories: list[Story], refused: set[int]) -> list[Story]:
@@ -156,6 +174,8 @@ class _View:
         paths = (
             [] if evidence.paths is None else evidence.paths.of(self.requester or "", self.responder or "")
         )
+        #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
+        self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
         #: Whether requests came twice between the captures, more often than once or twice.
         self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
@@ -169,6 +189,21 @@ class _View:
         if self.requester is None or self.responder is None:
             return ()
         return self.sightings.points(self.requester, self.responder)
+
+    def is_sent(self, frame: int) -> bool:
+        """Whether the requester's own capture has a packet."""
+        row = self.sightings.row_of(frame)
+        return row < 0 or self.points[0] in self.sightings.times_of(row)
+
+    def is_skipped(self, psn: int, until_ns: int) -> bool:
+        """Whether the last packets around a PSN came to the first capture one after the other, without it."""
+        before, own, behind = (
+            [t.time_ns for t in self.sent(p, request=True) if t.time_ns < until_ns]
+            for p in (psn - 1, psn, psn + 1)
+        )
+        last_ns = max(behind, default=0)
+        since_ns = max((ns for ns in before if ns < last_ns), default=last_ns)
+        return since_ns < last_ns and not any(since_ns < ns < last_ns for ns in own)
 
     def is_sure(self, place: LossPlace, story: Story) -> bool:
         """Whether the capture that shows a loss by what it has not ran when the packet was sent.

@@ -109,7 +109,8 @@ _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _RESET: Final = "\x1b[0m"
 #: A cell with less room than this is not worth a column of its own.
 _LEAST_ROOM: Final = 24
-_WORDS: Final = re.compile(r"( +)")
+#: Between words; a number and its unit are one.
+_WORDS: Final = re.compile(r"((?<!\d) +| ++(?!(?:ns|µs|ms|s|B|[KMG]i?B|[KMGT]?b/s|bytes?)(?!\w)))")
 
 
 def seen_width(text: str) -> int:

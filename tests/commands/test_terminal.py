@@ -124,6 +124,17 @@ def test_the_place_of_a_packets_addresses_depends_on_the_room() -> None:
     assert route in shown[2]
 
 
+def test_a_number_and_its_unit_stay_on_one_line_wherever_it_ends() -> None:
+    """How long a line is depends on the path of the capture."""
+    line = "x.pcap: 236 frames, 526.1 ms from 2026-11-20, 4.5 KiB in 3 bytes at 2.5 Gb/s, 2 s of it, 1 miss"
+    for width in range(30, 100):
+        lines = list(wrapped([line], width))
+        assert max(map(len, lines)) <= width
+        assert " ".join(part.strip() for part in lines) == line
+        for part in lines:
+            assert not re.match(r" *(ms|KiB|bytes|Gb/s|s)\b", part), lines
+
+
 def test_a_table_gives_up_its_columns_by_importance() -> None:
     narrow, wide = on_terminal("analyze", LOSS), on_terminal("analyze", LOSS, size=(24, 200))
     assert "duration" in narrow

@@ -21,7 +21,7 @@ if _AMOUNT not in AMOUNTS:
 EVERYTHING = _AMOUNT == "everything"
 MORE = EVERYTHING or _AMOUNT == "more"
 
-LESS_EXAMPLES = 4
+LESS_EXAMPLES = 6
 """By default a property is tried with one in so many of its examples."""
 FEWEST_EXAMPLES = 12
 

@@ -14,10 +14,11 @@ from talk import MS, US, Talk, named, only, settled
 from two_points import findings_of_two
 
 
-def talk(*, after_nak: bool = False) -> tuple[Talk, int]:
+def talk(*, after_nak: bool = False, connected: bool = True) -> tuple[Talk, int]:
     """PSN 60 to 62 come again 40 ms after they were acknowledged; the frame of the ACK."""
     t = Talk()
-    t.connect()
+    if connected:
+        t.connect()
     for psn in range(60):
         settled(t, psn)
         t.wait(200 * US)
@@ -144,3 +145,15 @@ def test_a_late_response_beside_one_that_was_lost_leaves_the_cause_open(tmp_path
     short = next(f for f in found if f.rule == "timeout-too-short")
     assert "probably" in short.title
     assert short.title.endswith("or earlier responses were lost")
+
+
+def test_an_ack_that_came_just_before_the_repeat_does_not_show_that_the_timer_is_too_short(
+    tmp_path: Path,
+) -> None:
+    """rxe's RNR timer ran on after a NAK was obeyed, and fired 9 ms after the ACK had come."""
+    t, ack = talk(connected=False)
+    at_a = list(t.frames)
+    at_a[ack - 1] = Frame(t.frames[ack - 1].data, t.frames[ack - 1].time_ns + 35 * MS)
+    found = findings_of_two(tmp_path, at_a, t.frames)
+    assert [f.rule for f in found] == ["needless-repeat"], [str(f) for f in found]
+    assert found[0].evidence["or_not_in_capture"] == 1

@@ -58,3 +58,34 @@ def test_a_requester_that_sends_on_did_not_give_up() -> None:
     t.wait(20 * TIMEOUT)
     t.send(40)
     assert not {f.rule for f in t.findings()} & {"retry-exceeded", "peer-silent"}
+
+
+def test_a_nak_without_any_request_leaves_open_that_the_packet_was_overtaken() -> None:
+    t = Talk()
+    t.connect()
+    for psn in range(4):
+        t.ack(psn)
+        t.wait(20 * US)
+    t.nak(4)
+    for psn in range(4, 9):
+        t.wait(20 * US)
+        t.ack(psn)
+    found = only(t.findings(), "loss")
+    assert found.title.startswith("PSN 4 was probably lost")
+    assert found.evidence["or_overtaken"] == 1
+    assert "only overtaken draws the same NAK" in found.advice
+
+
+def test_requests_of_the_direction_make_it_certain() -> None:
+    t = Talk()
+    for psn in range(4):
+        t.send(psn)
+        t.ack(psn)
+        t.wait(20 * US)
+    t.send(4, 2, lost={4})
+    t.nak(4)
+    t.wait(20 * US)
+    t.send(4, 2)
+    t.ack(5)
+    found = only(t.findings(), "loss")
+    assert "probably" not in found.title + found.advice

@@ -9,6 +9,7 @@ from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
+from rocekit.findings.stories.naks_alone import naks_alone
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
 from rocekit.findings.stories.unidentified import is_doubted, unidentified_ways
@@ -31,6 +32,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         packets = len(stories) - len(counted) + sum(c.packets for s in counted for c in lost_copies(s))
         place = sides(stories, copies)
         told = told_by(stories)
+        alone = {id(s) for s in naks_alone(evidence, stories)}
         if packets == 1:
             what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if told.guessed else ''}lost"
         else:
@@ -61,7 +63,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             advice=_advice(place, where)
             + _OR_CORRUPTED * corrupt
             + (_NO_NAK if told.alone else "")
-            + doubt_words(stories)
+            + doubt_words([s for s in stories if id(s) not in alone])
+            + _NAKS_ALONE * bool(alone)
             + _UNIDENTIFIED * (without and any(map(is_doubted, stories))),
         )
     yield from _unreliable(evidence)
@@ -132,6 +135,10 @@ _OR_CORRUPTED: Final = (
 _UNIDENTIFIED: Final = (
     " “Probably” means: packets of this direction were overtaken or came twice, and their IPv4 "
     "identifications do not tell whether one that fills a gap is late, or was sent again."
+)
+_NAKS_ALONE: Final = (
+    " “Probably” means: the capture has NAKs, and no request of this direction. A packet that was only "
+    "overtaken draws the same NAK."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

@@ -16,6 +16,7 @@ from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt
 from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
+from rocekit.findings.stories.naks_alone import doubt_naks_alone
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
@@ -48,6 +49,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories = decide_by_captures(evidence, stories)
     else:
         leave_open_used_again(evidence, stories)
+    doubt_naks_alone(evidence, stories)
     stories = without_parts_of_timers(evidence, stories)
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)

@@ -396,6 +396,9 @@ def _decide_response(
     elif back_ns and rule == IMPLIED_NAK and min(back_ns) < run.time_ns:
         # Behind the requester's capture it was lost, or overtaken, or it came just too late.
         story.rule, story.certain, story.places = IMPLIED_NAK, False, []
+    elif back_ns and min(back_ns) < run.time_ns:
+        # It came just before: an earlier timer may be why. rxe's RNR timer runs on after a NAK is obeyed.
+        story.rule, story.certain, story.places = NEEDLESS, False, []
     elif back_ns:
         story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, True, []
     elif answers:

@@ -198,3 +198,41 @@ def test_one_ack_with_credits_for_many_messages() -> None:
     evidence = talk.evidence()
     assert {t.status for t in evidence.transfers} == {"acked"}
     assert talk.findings() == []
+
+
+def test_two_requesters_of_one_host_that_send_to_one_number_are_said_to_be_two_probably() -> None:
+    """One still tries when its peer has ended, and the peer's number was given to another QP."""
+    talk = Talk()
+    for n in range(20):
+        talk.send(14_000_000 + n)
+        talk.ack(14_000_000 + n)
+    for n in range(6):
+        talk.wait(300 * US)
+        for psn in range(14_000_020, 14_000_024):
+            talk.send(psn)
+        talk.send(14_000_024 + 2 * n, 2, only=[14_000_025 + 2 * n])
+        for psn in range(2_000 + 4 * n, 2_004 + 4 * n):
+            talk.wait(20 * US)
+            talk.send(psn, sport=0xC005)
+            talk.packet(
+                "RC_ACKNOWLEDGE",
+                psn,
+                by="b",
+                dest_qpn=0x24,
+                syndrome=wire.make_syndrome(wire.ACK),
+                msn=psn & 0xFFF,
+            )
+    findings = talk.findings()
+    (found,) = of_rule(findings, "multipath")
+    assert found.title.endswith("PSNs far apart in turn: probably two QPs that send to one number")
+    assert "“unacknowledged” in it may have been acknowledged" in found.advice
+    assert "capture-gap" not in [f.rule for f in findings], [str(f) for f in findings]
+
+
+def test_a_port_that_changes_where_psns_go_on_is_no_second_requester() -> None:
+    talk = Talk()
+    for n in range(40):
+        talk.send(n, sport=0xC000 + n // 10 % 2)
+        talk.ack(n)
+    (found,) = of_rule(talk.findings(), "multipath")
+    assert "probably" not in found.title

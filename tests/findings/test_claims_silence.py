@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from talk import TIMEOUT, US, Talk, only
+import pytest
+from talk import MS, TIMEOUT, US, Talk, only, settled
 
 from rocekit.findings import Finding
 
@@ -113,3 +114,23 @@ def test_in_one_direction_a_peer_that_gets_the_first_psn_again_and_again_never_a
     assert found.title.startswith("The capture has no response from ")
     assert "Open: whether the peer answered" in found.advice
     assert found.evidence["silent_for_ns"] > 0
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_stall_in_mid_message_leaves_a_loss_open_where_others_were_lost_behind_the_capture(
+    lost: bool,
+) -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 4)
+    if lost:
+        t.nak(101)
+        t.send(100, 4, only=range(101, 104))
+    t.ack(103)
+    t.send(104, 2, only=[104])
+    t.wait(27 * MS)
+    t.send(104, 2)
+    t.ack(105)
+    found = next(f for f in t.findings() if f.rule == "needless-repeat")
+    assert ("nothing in the capture shows a loss" in found.title) == lost
+    assert found.evidence.get("or_not_in_capture", 0) == int(lost)
+    assert ("may be sent again for a loss" in found.advice) == lost

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.findings.mixed import has_two_requesters
 from rocekit.wire import OPERATION
 from rocekit.wire.words import plural
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 #: So many ports of one QP are hardly ports that were changed one after the other.
 _MANY: Final = 4
+
+_MIXED: Final = (
+    "Find out which QPs of this host send to that number: probably one whose peer ended still sends to it, "
+    "and the number was given to a new QP. Their packets look like one connection here, so a message that is "
+    "“unacknowledged” in it may have been acknowledged to the other QP."
+)
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -34,8 +41,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         view = observer.flow(connection, side)
         if view is None:
             continue
+        mixed = has_two_requesters(evidence, connection, side)
         operations = {OPERATION[opcode] for opcode in view.opcodes}
         likely = ": multipath, probably" if len(view.sports) >= _MANY else ""
+        if mixed:
+            likely = ", and PSNs far apart in turn: probably two QPs that send to one number"
         yield RULE.finding(
             f"{connection.way(side)} uses {plural(len(view.sports), 'UDP source port')}{likely}",
             connection=connection,
@@ -45,7 +55,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "port_count": len(view.sports),
                 "packets": view.packets,
                 "only_writes": operations <= {"WRITE", "ACK", "CNP"} and "WRITE" in operations,
+                "or_two_requesters": int(mixed),
             },
+            advice=_MIXED if mixed else RULE.what_to_do,
         )
 
 
@@ -58,7 +70,8 @@ RULE = Rule(
     "Connection, MRC, sends only WRITEs this way). Packets may overtake each other then; see `reordering`.",
     "The UDP source ports of one direction of a connection.",
     "A port that was changed while the QP ran (ibv_modify_qp_udp_sport, another path after a failure) gives "
-    "two or three. A QPN that was used again is not counted.",
+    "two or three. A QPN that was used again is not counted. Two QPs of one host that send to one number "
+    "look like one flow; where their PSNs come in turn, the finding says so.",
     "Nothing to do if the NIC does this on purpose. Else find what changes the port: a responder that does "
     "not take packets out of order needs one path for each QP.",
     _look,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import INFO, Finding, Rule
+from rocekit.findings.stories.causes import loss_places
 from rocekit.findings.stories.copies import refused_too_soon
 from rocekit.wire.words import duration, plural
 
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.stories_of(RULE.name):
+    found = evidence.stories_of(RULE.name)
+    behind = loss_places(evidence.stories)[1] if found and evidence.sightings is None else {}
+    for stories in found:
         early = [s for s in stories if refused_too_soon(s)]
         if early:
             yield _refused(early)
         others = [s for s in stories if not refused_too_soon(s)]
         if others:
-            yield _repeated(evidence, others)
+            connection, side = others[0].connection, others[0].side
+            way = connection.ips[side], connection.ips[1 - side]
+            yield _repeated(evidence, others, loses_behind=behind.get(way, 0) > 0)
 
 
 def _refused(stories: list[Story]) -> Finding:
@@ -42,7 +47,7 @@ def _refused(stories: list[Story]) -> Finding:
     )
 
 
-def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
+def _repeated(evidence: Evidence, stories: list[Story], *, loses_behind: bool) -> Finding:
     connection, side = stories[0].connection, stories[0].side
     packets = sum(s.repeated_packets for s in stories)
     found = costs(stories) | timeout_evidence(evidence, stories)
@@ -51,7 +56,12 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
     if found["waited_max_ns"] > found["waited_min_ns"]:
         waits += f" to {duration(found['waited_max_ns'])}"
     lacking = sum(s.gappy for s in stories)
-    unsure = [s for s in stories if not s.certain and (s.gappy or not s.go_backs[0].opener.mid_message)]
+    unsure, lost = [], 0
+    for story in stories:
+        in_mid_message = story.go_backs[0].opener.mid_message
+        if not story.certain and (story.gappy or story.naks_lacking or loses_behind or not in_mid_message):
+            unsure.append(story)
+            lost += in_mid_message and not story.gappy
     if unsure:
         found["or_not_in_capture"] = len(unsure)
     why = ", probably because of packets that it lacks" if lacking else ""
@@ -62,13 +72,17 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
         transfer=main_transfer(stories),
         frames=all_frames(stories),
         evidence=found,
-        advice=RULE.what_to_do + (_OPEN if unsure and not lacking else ""),
+        advice=RULE.what_to_do + (_OPEN if len(unsure) > lost and not lacking else "") + _LOST * (lost > 0),
     )
 
 
 _OPEN: Final = (
     " Open: a NAK that is not in the capture, or a timer that started before these packets were sent, as "
     "that of rdma_rxe does; an ACK that the capture has may then have been lost behind it."
+)
+_LOST: Final = (
+    " Open: packets of this direction were lost behind the capture, or NAKs to it are not in the capture; so "
+    "these, whose message had not ended yet, may be sent again for a loss, too."
 )
 RULE = Rule(
     "needless-repeat",
@@ -77,7 +91,7 @@ RULE = Rule(
     "A requester sent packets again although the capture shows no loss: before its local ACK timeout can "
     "have expired, just after the ACK, or in the middle of a message before an ACK was due.",
     "Repeats without NAK or hole, sooner than the timeout or at the same time as the ACK; no other losses "
-    "in that direction of the capture.",
+    "in that direction before the capture. Open, where packets were lost behind it or NAKs are lacking.",
     "tail-loss: the rest of the message was lost before the capture point; known by a wait as long as the "
     "timeout, or by other losses in that direction. ack-loss: the wait is as long as the timeout.",
     "Nothing, as long as it is rare. A stalled sender (a busy host, soft RoCE in an emulator) does this. "

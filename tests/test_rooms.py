@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+#: All modules are parsed once for all tests.
+pytestmark = pytest.mark.xdist_group("rooms")
+
 PACKAGE = ROOT / "rocekit"
 
 #: The packages and modules directly in rocekit, in the order in which data passes through them. Each imports

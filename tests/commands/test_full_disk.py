@@ -13,6 +13,9 @@ from places import PCAPS, ROOT
 
 from rocekit.record.build import look
 
+#: What its fixture makes takes long: for all of them once.
+pytestmark = pytest.mark.xdist_group("full disk")
+
 OLD = "of yesterday"
 #: A journal that leaves too little room behind it for a snapshot of counters.
 FIRST = '{"time_ns":1,"clock":"realtime","host":"h","pid":1,"event":"mr_registered","device":"rxe0","addr":0,'

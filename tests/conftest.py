@@ -11,12 +11,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amount import EVERYTHING, examples
 from hypothesis import HealthCheck, settings
 from lab_boot import Boot, Part
 from places import ROOT
+from together import by_groups
 
 # No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
 settings.register_profile(
@@ -35,6 +37,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 # Nothing of the ten thousand tests that are collected is garbage: to look for it while they are made, and in
 # each full collection later, takes a large part of the time.
 gc.disable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which process runs which tests."""
+    return by_groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:

@@ -85,7 +85,7 @@ cdef class Pairing(SideTable):
     cpdef Connection _connect_alone(self, Flow flow)
 
     @cython.locals(lobby=Lobby, flow=Flow)
-    cpdef _empty(self, Lobby lobby)
+    cpdef _empty(self, Lobby lobby, bint resting=*)
 
     cpdef _pair_rest(self, Lobby lobby)
 

@@ -333,12 +333,12 @@ class Pairing(SideTable):
         self._add(connection)
         return connection
 
-    def _empty(self, lobby: Lobby) -> None:
+    def _empty(self, lobby: Lobby, resting: bool = False) -> None:
         """Pair what can be paired now between two hosts, and track the rest alone."""
         self._pair_rest(lobby)
         for flow in list(lobby.flows):
             if flow.connection is None:
-                self._let_go(lobby, flow)
+                self._let_go(lobby, flow, resting)
 
     def _pair_rest(self, lobby: Lobby) -> None:
         """Pair what can be paired now between two hosts."""

@@ -236,3 +236,13 @@ def test_a_port_that_changes_where_psns_go_on_is_no_second_requester() -> None:
         talk.ack(n)
     (found,) = of_rule(talk.findings(), "multipath")
     assert "probably" not in found.title
+
+
+def test_a_number_used_again_one_life_after_the_other_is_no_second_requester() -> None:
+    """Each life begins at a PSN of its own, far back or far ahead, and none comes back."""
+    talk = Talk()
+    for first, sport in ((5_000_000, 0xC001), (1_000_000, 0xC002), (9_000_000, 0xC003)):
+        for psn in range(first, first + 20):
+            talk.send(psn, sport=sport)
+            talk.ack(psn)
+    assert not any("two QPs" in f.title for f in talk.findings())

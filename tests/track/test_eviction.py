@@ -48,6 +48,12 @@ def flood(count: int, since: int = 0, opcode: str = "RC_SEND_ONLY", gap_ns: int 
     ]
 
 
+def feed(tracker: Tracker, decoder: Decoder, frames: Sequence[Frame]) -> None:
+    with open_capture(io.BytesIO(pcap(frames, unit="ns"))) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+
+
 def tracked(
     frames: Sequence[Frame] | Path, batch: int, most: int | None, keep: int = 10_000
 ) -> tuple[Tracker, list[Transfer], list[Connection]]:
@@ -157,9 +163,7 @@ def test_after_flows_are_numbered_anew_another_vlan_takes_no_flow_over() -> None
         tagged.packet("RC_ACKNOWLEDGE", 0x80_0000 + 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
     decoder, tracker = Decoder(), Tracker()
     for frames in (talk.frames, tagged.frames):
-        with open_capture(io.BytesIO(pcap(frames, unit="ns"))) as capture:
-            for part in capture:
-                tracker.feed(decoder.decode(part))
+        feed(tracker, decoder, frames)
         let_go(tracker, decoder, ())
         let_go(tracker, decoder, ())
     told = [(c.encapsulation.vlans, c.packets, len(c.jumps)) for c in tracker.connections]
@@ -248,15 +252,11 @@ def test_what_stays_of_a_flood_is_a_row_until_its_next_packet() -> None:
     ]
     decoder, ended = Decoder(), list[Transfer]()
     tracker = Tracker(on_end=ended.append, plain=10_000)
-    with open_capture(io.BytesIO(pcap(first, unit="ns"))) as capture:
-        for part in capture:
-            tracker.feed(decoder.decode(part))
+    feed(tracker, decoder, first)
     let_go(tracker, decoder, end_idle(tracker, 200))
     assert len(tracker.connections) == 200
     assert not [side for side in tracker._sides if isinstance(side, Requests)]
-    with open_capture(io.BytesIO(pcap(again, unit="ns"))) as capture:
-        for part in capture:
-            tracker.feed(decoder.decode(part))
+    feed(tracker, decoder, again)
     tracker.finish()
     assert [c.packets for c in tracker.connections] == [2] * 200
     plain = tracked(first + again, 10_000, None)[1]
@@ -283,15 +283,11 @@ def test_the_other_half_of_what_stays_of_a_flood_is_found_later() -> None:
     ]
     decoder, ended = Decoder(), list[Transfer]()
     tracker = Tracker(on_end=ended.append, plain=10_000)
-    with open_capture(io.BytesIO(pcap(first, unit="ns"))) as capture:
-        for part in capture:
-            tracker.feed(decoder.decode(part))
+    feed(tracker, decoder, first)
     let_go(tracker, decoder, end_idle(tracker, 200))
     let_go(tracker, decoder, end_idle(tracker, 200))
     assert not [found for found in tracker._lobbies.values() if isinstance(found, Lobby)]
-    with open_capture(io.BytesIO(pcap(acks, unit="ns"))) as capture:
-        for part in capture:
-            tracker.feed(decoder.decode(part))
+    feed(tracker, decoder, acks)
     tracker.finish()
     assert [(c.qpns, c.paired_by, c.packets) for c in tracker.connections] == [
         ([0x9000 + n, 0x1000 + n], "psn", 2) for n in range(400, 600)
@@ -329,9 +325,7 @@ def test_what_stays_goes_on_as_without_letting_go(opcode: str, between: str) -> 
         decoder, ended = Decoder(), list[Transfer]()
         tracker = Tracker(on_end=ended.append, plain=10_000)
         for part in (frames(0, 0), frames(400, 1)):
-            with open_capture(io.BytesIO(pcap(part, unit="ns"))) as capture:
-                for batch in capture:
-                    tracker.feed(decoder.decode(batch))
+            feed(tracker, decoder, part)
             if let:
                 let_go(tracker, decoder, end_idle(tracker, 200))
         tracker.finish()

@@ -78,7 +78,7 @@ cdef class LoneFlows(Pairing):
     @cython.locals(at=int64_t)
     cpdef list _lone_times(self)
 
-    @cython.locals(flow=Flow, first=int64_t)
+    @cython.locals(first=int64_t)
     cpdef _let_all_go(self, int64_t key, int64_t since_ns)
 
     @cython.locals(lobby=Lobby, flows=list, flow=Flow)

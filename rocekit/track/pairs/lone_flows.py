@@ -246,10 +246,7 @@ class LoneFlows(Pairing):
             self._lobbies[key] = None if first < 0 else first
             found = None if first < 0 else self._know(key)
         if isinstance(found, Lobby):
-            self._pair_rest(found)
-            for flow in list(found.flows):
-                if flow.connection is None:
-                    self._let_go(found, flow, resting=True)
+            self._empty(found, resting=True)
         elif found is not None and found.connection is None:
             self._end_flow(found)
 

@@ -10,7 +10,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -212,14 +212,18 @@ class Analysis(Results):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``rocekit analyze --format json`` prints."""
+        return {k: list(v) if isinstance(v, Iterator) else v for k, v in self.document().items()}
+
+    def document(self) -> dict[str, Any]:
+        """As ``to_dict``; its long lists are iterators, whose items are made while they are written."""
         several = self.capture.several
         return {
             "schema": SCHEMA,
             "capture": self.capture_dict(),
-            "connections": [c.to_dict() for c in self.connections],
-            "transfers": [t.to_dict(several=several) for t in self.transfers],
-            "cm": [r.to_dict(several=several) for r in self.cm],
-            "findings": [f.to_dict(several=several) for f in self.findings],
+            "connections": (c.to_dict() for c in self.connections),
+            "transfers": (t.to_dict(several=several) for t in self.transfers),
+            "cm": (r.to_dict(several=several) for r in self.cm),
+            "findings": (f.to_dict(several=several) for f in self.findings),
             "journal": None if self.journal is None else self.journal.to_dict(several=several),
             "vantages": self.vantage_dicts(),
             "paths": [] if self.capture.paths is None else self.capture.paths.to_dict(),

@@ -44,7 +44,7 @@ def command(
     plain = SHOWN_TRANSFERS if text and not every else None
     analysis = load(files, journal, rules=rules, check_icrc=not no_icrc, plain=plain)
     if not text:
-        emit(analysis.to_dict())
+        emit(analysis.document())
     else:
         shown = None if every else SHOWN_TRANSFERS
         show(summary(analysis, style=coloured, transfers=shown, width=width()))

@@ -4,11 +4,13 @@
 Python's encoder is slow where it indents: it is not written in C there. Documents of many connections have
 tens of millions of values, and a live trace is to end soon after Ctrl-C. No fast library indents by one
 space, or writes ASCII alone. Compiled, values go straight into bytes; else Python's encoder works.
+
+An iterator is written as a list: so what a document has millions of need not be held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from json import JSONEncoder
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final
@@ -72,7 +74,20 @@ def indented(value: Any, write: Callable[[str], object], *, ascii: bool = False)
 def _plain(*, ascii: bool, indent: int | None) -> JSONEncoder:
     """Python's encoder; nothing that is written here is part of itself."""
     separators = None if indent else (",", ":")
-    return JSONEncoder(ensure_ascii=ascii, indent=indent, separators=separators, check_circular=False)
+    return JSONEncoder(
+        ensure_ascii=ascii, indent=indent, separators=separators, check_circular=False, default=_listed
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    """What Python's encoder makes of an iterator.
+
+    Raises:
+        TypeError: it is none, and nothing that a document can have.
+    """
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 class _Writer:
@@ -162,6 +177,8 @@ class _Writer:
             self._object(dict(value), depth)
         elif isinstance(value, (list, tuple)):
             self._array(list(value), depth)
+        elif isinstance(value, Iterator):
+            self._array(value, depth)
         else:  # Python's encoder knows the words of what is no number, and says what cannot be written
             self._copy(_plain(ascii=True, indent=None).encode(value).encode())
 
@@ -188,9 +205,6 @@ class _Writer:
         self._put(ord("}"))
 
     def _array(self, value: Any, depth: int) -> None:
-        if not value:
-            self._copy(b"[]")
-            return
         self._put(ord("["))
         first = True
         for item in value:
@@ -199,7 +213,8 @@ class _Writer:
             first = False
             self._newline(depth + 1)
             self._value(item, depth + 1)
-        self._newline(depth)
+        if not first:
+            self._newline(depth)
         self._put(ord("]"))
 
     def _string(self, value: str) -> None:

@@ -2,11 +2,13 @@
 
 import enum
 import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rocekit.packets.rows import COMPILED
 from rocekit.report import json_text
 
 
@@ -52,6 +54,30 @@ def test_a_large_document_comes_in_pieces() -> None:
     json_text.indented(value, pieces.append)
     assert len(pieces) > 3
     assert "".join(pieces) == json.dumps(value, ensure_ascii=False, indent=1)
+
+
+@given(st.lists(_DOCUMENTS))
+def test_an_iterator_is_written_as_a_list(values: list[object]) -> None:
+    pieces: list[str] = []
+    json_text.indented({"a": iter(values), "b": iter(())}, pieces.append)
+    assert "".join(pieces) == json.dumps({"a": values, "b": []}, ensure_ascii=False, indent=1)
+    assert json_text.line(iter(values)) == json_text.line(values)
+
+
+@pytest.mark.skipif(not COMPILED, reason="Python's encoder holds a list")
+def test_the_items_of_an_iterator_are_made_while_they_are_written() -> None:
+    made, written_before = 0, []
+
+    def items() -> Iterator[str]:
+        nonlocal made
+        for _ in range(100_000):
+            made += 1
+            yield "0123456789"
+
+    json_text.indented(items(), lambda piece: written_before.append(made))
+    assert len(written_before) > 3
+    assert written_before[0] < 30_000
+    assert made == 100_000
 
 
 @pytest.mark.parametrize("value", [{1, 2}, [b"bytes"], {(1, 2): 3}])

@@ -41,6 +41,7 @@ MODULES: Final = (
     "track.connections",
     "track.cm_exchanges",
     "track.transfers",
+    "explanation.transfer_numbers",
     "track.kept",
     "track.ledger",
     "track.recent",

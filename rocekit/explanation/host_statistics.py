@@ -19,17 +19,19 @@ CM_NAMES: Final = {
 }
 
 
-def peers(evidence: Evidence) -> list[dict[str, Any]]:
+def peers(evidence: Evidence, refused: set[int]) -> list[dict[str, Any]]:
     """A record for each host, by address: ``{"ip", "qp_configured", "qp_up", "qp_down", "connect_request_tx",
     …}``.
 
     ``qp_up``: QPs whose connection was neither closed nor failed at the end of the capture; ``qp_down``: the
     others.
+
+    Args:
+        refused: the ids of connections with a transfer that a NAK ended.
     """
     hosts: dict[str, Counter[str]] = {}
     qps: dict[tuple[str, int], bool] = {}
-    failed = {s.connection.id for s in evidence.stories if s.gave_up and s.certain}
-    failed |= {t.connection.id for t in evidence.transfers if t.status.startswith("nak:")}
+    failed = refused | {s.connection.id for s in evidence.stories if s.gave_up and s.certain}
     for connection in evidence.connections:
         down = connection.id in failed or connection.closed_frame is not None
         for side in (0, 1):

@@ -136,7 +136,7 @@ def _align(d: Draft, rows: Ints, begins: Ints) -> None:
 def _acknowledged(d: Draft) -> Ints:
     """The places of transfers of connections; datagrams are known by their frames."""
     is_ud = np.array([c.transport == "UD" for c in d.analysis.connections], np.bool_)
-    return np.flatnonzero(~is_ud[d.transfers.numbers("connection.id")])
+    return np.flatnonzero(~is_ud[d.transfers.numbers("connection")])
 
 
 def _find_transfers(d: Draft) -> None:

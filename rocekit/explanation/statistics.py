@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rocekit import wire
 from rocekit.explanation.host_statistics import CM_NAMES, peers
-from rocekit.findings.evidence import status_of
+from rocekit.explanation.way_sums import WaySums
 from rocekit.findings.rules.congestion import rates_around
 from rocekit.findings.rules.go_back_cost import Efficiency
 from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, USED_AGAIN
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.flows.spread import Spread
-from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
 from rocekit.wire.network import ECN_BITS
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from rocekit.flows.view import FlowView
     from rocekit.points.sightings import OneWay
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Transfer
 
 _STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
 #: Figures that are unknown where responses are cut before their AETH.
@@ -108,32 +109,37 @@ def statistics(evidence: Evidence) -> Statistics:
     for story in evidence.stories:
         stories.setdefault((story.connection.id, story.side), []).append(story)
     flows: list[FlowStatistics] = []
-    every: dict[str, list[int]] = {}
+    sums = WaySums(evidence.transfers)
+    every: dict[str, list[Any]] = {name: list(times) for name, times in sums.times.items()}
     for connection in evidence.connections:
         for side in (0, 1):
-            transfers = evidence.transfers_of.get((connection.id, side), [])
-            if not transfers:
+            place = sums.place.get(2 * connection.id + side)
+            if place is None:
                 continue
             own = stories.get((connection.id, side), [])
-            times = _times(evidence, connection, side, transfers, own)
-            for name, values in times.items():
-                every.setdefault(name, []).extend(values)
+            after = _story_times(evidence, connection, side, own)
+            for name, values in after.items():
+                every.setdefault(name, []).append(np.array(values, np.int64))
+            spreads = _spreads(
+                sums.times_of(place) | {n: np.array(v, np.int64) for n, v in after.items() if v}
+            )
             flows.append(
                 FlowStatistics(
                     connection,
                     side,
-                    _counts(evidence, connection, side, transfers, own),
-                    _spreads(times),
+                    _counts(evidence, connection, side, sums, spreads.get("message_latency"), own),
+                    spreads,
                     _agreed(evidence, connection, side),
                 )
             )
     cm_counts, steps = _cm(evidence)
     ways = () if evidence.sightings is None else evidence.sightings.one_way
-    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps), peers(evidence), ways)
+    times = _spreads({name: np.concatenate(values) for name, values in every.items() if values})
+    return Statistics(flows, times, cm_counts, steps, peers(evidence, sums.refused), ways)
 
 
-def _spreads(times: Mapping[str, list[int]]) -> dict[str, Spread]:
-    found = {name: Spread.of(values) for name, values in times.items()}
+def _spreads(times: Mapping[str, NDArray[np.int64]]) -> dict[str, Spread]:
+    found = {name: Spread.of_column(values) for name, values in times.items()}
     return {name: spread for name, spread in found.items() if spread is not None}
 
 
@@ -141,16 +147,18 @@ def _counts(
     evidence: Evidence,
     connection: Connection,
     side: int,
-    transfers: Sequence[Transfer],
+    sums: WaySums,
+    latency: Spread | None,
     stories: Sequence[Story],
 ) -> dict[str, int | float | None]:
     mine = _view(evidence, connection, side)
     back = _view(evidence, connection, 1 - side)
-    first = min(t.first_ns for t in transfers)
-    last = max(max(t.last_ns, t.acked_ns or 0) for t in transfers)
-    latencies = _latencies(transfers)
-    received = Counter(e.kind for t in transfers for e in t.events)
-    sent = Counter(e.kind for t in evidence.transfers_of.get((connection.id, 1 - side), ()) for e in t.events)
+    way = 2 * connection.id + side
+    own, other = sums.place[way], sums.place.get(way ^ 1)
+    first, last = sums.first_ns[own], sums.last_ns[own]
+    eventful = sums.eventful[own]
+    received = Counter(e.kind for t in eventful for e in t.events)
+    sent = Counter(e.kind for t in (() if other is None else sums.eventful[other]) for e in t.events)
     naks, rnrs = _refusals(back, received)
     refused = sum(_refusals(mine, sent))
     # What another connection has packets of is not this one's: no flow, and not nothing.
@@ -158,31 +166,30 @@ def _counts(
     unknown = [connection.qpns[1 - side] is None or shared[0], connection.qpns[side] is None or shared[1]]
     sequence = sum(
         e.kind == "nak" and wire.syndrome_value(e.syndrome or 0) == wire.NAK_SEQUENCE_ERROR
-        for t in transfers
+        for t in eventful
         if t.naks
         for e in t.events
     )
-    done = sum(t.bytes for t in transfers if t.status in (ACKED, SENT))
     rates = None
     if mine is not None and back is not None and back.cnps:
         rates = rates_around(mine, [time for time, _ in back.cnps])
     figures: dict[str, int | float | None] = {
         "data_frames_tx": _data_frames(mine),
-        "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
+        "data_frames_retransmitted": sums.sent_again[own],
         "resent_per_loss": Efficiency.of(stories).each,
         "frame_sequence_error": sequence,
         "frame_delta": None if connection.transport in ("UC", "UD") else _lost(stories),
         "tx_bytes": None if mine is None else mine.payload,
         "data_tx_rate_bps": _rate(mine),
-        "message_bytes": done,
-        "message_rate_bps": None if last <= first else done * 8e9 / (last - first),
-        "message_tx": len(transfers),
-        "message_complete_rx": sum(t.status in (ACKED, SENT) for t in transfers),
-        "message_fail": sum(t.status.startswith(NAK_PREFIX) or _failed(t) for t in transfers),
+        "message_bytes": sums.done_bytes[own],
+        "message_rate_bps": None if last <= first else sums.done_bytes[own] * 8e9 / (last - first),
+        "message_tx": sums.count[own],
+        "message_complete_rx": sums.done[own],
+        "message_fail": sums.failed[own],
         "flow_completion_time_ns": last - first,
-        "min_latency_ns": min(latencies, default=None),
-        "avg_latency_ns": sum(latencies) // len(latencies) if latencies else None,
-        "max_latency_ns": max(latencies, default=None),
+        "min_latency_ns": None if latency is None else latency.min_ns,
+        "avg_latency_ns": None if latency is None else latency.mean_ns,
+        "max_latency_ns": None if latency is None else latency.max_ns,
         "ecn_ce_rx": _seen(mine, "marked_count", unknown[0]),
         "cnp_tx": _seen(mine, "cnp_count", unknown[0]),
         "cnp_rx": _seen(back, "cnp_count", unknown[1]),
@@ -193,7 +200,7 @@ def _counts(
         "nak_tx": _refusals(mine, sent)[0],
         "nak_rx": naks,
         "rnr_nak_rx": rnrs,
-        "outstanding_packets_max": _outstanding(transfers),
+        "outstanding_packets_max": sums.outstanding[own],
         "first_timestamp_ns": first,
         "last_timestamp_ns": last,
     }
@@ -203,10 +210,6 @@ def _counts(
 
 def _view(evidence: Evidence, connection: Connection, side: int) -> FlowView | None:
     return evidence.survey.flow(connection, side)
-
-
-def _failed(transfer: Transfer) -> bool:
-    return status_of(transfer) not in (None, "SUCCESS")
 
 
 def _refusals(view: FlowView | None, events: Mapping[str, int]) -> tuple[int, int]:
@@ -249,47 +252,11 @@ def _acks(view: FlowView | None, naks: int) -> int | None:
     return max(0, sum(n for v, n in view.opcodes.items() if v in _ACK) - naks)
 
 
-def _outstanding(transfers: Sequence[Transfer]) -> int:
-    """The most packets of whole messages that were outstanding at once."""
-    marks = sorted(
-        [(t.acked_ns, 0, -t.packets) for t in transfers if t.acked_ns is not None]
-        + [(t.first_ns, 1, t.packets) for t in transfers if t.acked_ns is not None]
-    )
-    most = now = 0
-    for _, _, change in marks:
-        now += change
-        most = max(most, now)
-    return most
-
-
-def _latencies(transfers: Sequence[Transfer]) -> list[int]:
-    """From first packets to acknowledgements, of the transfers whose first packet is in the capture."""
-    return [
-        t.acked_ns - t.first_ns
-        for t in transfers
-        if t.acked_ns is not None and t.started and not t.lacks(t.first_psn)
-    ]
-
-
-def _times(
-    evidence: Evidence,
-    connection: Connection,
-    side: int,
-    transfers: Sequence[Transfer],
-    stories: Sequence[Story],
+def _story_times(
+    evidence: Evidence, connection: Connection, side: int, stories: Sequence[Story]
 ) -> dict[str, list[int]]:
+    """The times that come from stories and CNPs."""
     times: dict[str, list[int]] = {
-        "message_latency": _latencies(transfers),
-        # An ACK may be to the first transmission or its repeat (Karn): only transfers without events
-        # count.
-        "ack_round_trip": [
-            t.acked_ns - t.request_end_ns
-            for t in transfers
-            if t.acked_ns is not None
-            and not (t.events or t.lacks(t.last_psn))
-            and t.operation not in wire.OWN_RESPONSE
-        ],
-        "read_response_time": _latencies([t for t in transfers if t.is_read and not t.events]),
         "nak_generation": [],
         "nak_reaction": [],
         "retransmission_latency": [],
@@ -345,7 +312,7 @@ def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, 
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _cm(evidence: Evidence) -> tuple[dict[str, int], dict[str, list[int]]]:
+def _cm(evidence: Evidence) -> tuple[dict[str, int], dict[str, Spread]]:
     """CM messages counted, and the time between them."""
     counted = Counter(r.message for r in evidence.cm_records)
     counts = {name: counted[message] for message, name in CM_NAMES.items() if counted[message]}
@@ -357,4 +324,4 @@ def _cm(evidence: Evidence) -> tuple[dict[str, int], dict[str, list[int]]]:
         for begin, end in _STEPS:
             if begin in first and end in first and first[end] >= first[begin]:
                 steps.setdefault(f"{begin}_to_{end}", []).append(first[end] - first[begin])
-    return counts, steps
+    return counts, _spreads({name: np.array(took, np.int64) for name, took in steps.items()})

@@ -2,59 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.explanation.transfer_numbers import BITS, FIGURES, PLACES, fill_figures, fill_places
 from rocekit.wire.sorting import first_of_each
 
 if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
-#: Numbers that are gathered together: one look at each transfer for all of them.
-_TOGETHER: Final = (
-    ("id", "connection.id", "side", "first_psn", "last_psn", "first_frame", "last_frame"),
-    (
-        *("first_ns", "last_ns", "bytes", "packets", "retransmitted_packets", "naks", "rnr_naks"),
-        *("timeouts", "duplicates"),
-    ),
-)
-
 
 class TransferColumns:
-    """Transfers by column, one value each; a column is made when it is first asked for."""
+    """Transfers by column, one value each; they are made when they are first asked for."""
 
     def __init__(self, transfers: Sequence[Transfer]) -> None:
         self.transfers = transfers
-        self._numbers: dict[str, NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self.transfers)
 
-    def numbers(self, name: str) -> NDArray[np.int64]:
-        """An attribute that is always a number."""
-        if name not in self._numbers:
-            wanted = next((group for group in _TOGETHER if name in group), (name,))
-            values: Iterable[Any] = map(attrgetter(*wanted), self.transfers)
-            if len(wanted) > 1:
-                values = chain.from_iterable(values)
-            table = np.fromiter(values, np.int64, len(self) * len(wanted)).reshape(len(self), len(wanted))
-            self._numbers.update(zip(wanted, table.T, strict=True))
-        return self._numbers[name]
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        table = np.empty((len(PLACES), len(self)), np.int64)
+        fill_places(list(self.transfers), table)
+        return table
 
-    def values(self, name: str) -> list[Any]:
-        """An attribute of any kind."""
-        return list(map(attrgetter(name), self.transfers))
+    @cached_property
+    def _figures(self) -> tuple[NDArray[np.int64], list[str]]:
+        table = np.empty((len(FIGURES), len(self)), np.int64)
+        numbers: dict[str, int] = {}
+        fill_figures(list(self.transfers), table, numbers)
+        return table, list(numbers)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of operations and states: ``numbers("status")`` are places in it."""
+        return self._figures[1]
+
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """One of the rows of ``transfer_numbers``."""
+        table, names = (self._places, PLACES) if name in PLACES else (self._figures[0], FIGURES)
+        row: NDArray[np.int64] = table[names.index(name)]
+        return row
+
+    def have(self, bit: str) -> NDArray[np.bool_]:
+        """Which transfers have one of ``transfer_numbers.BITS``."""
+        found: NDArray[np.bool_] = self.numbers("bits") & 1 << BITS.index(bit) != 0
+        return found
+
+    def those(self, bit: str) -> list[tuple[int, Transfer]]:
+        """The transfers that have one of ``transfer_numbers.BITS``, and the place of each."""
+        return [(at, self.transfers[at]) for at in np.flatnonzero(self.have(bit)).tolist()]
+
+    def are(self, name: str, *words: str) -> NDArray[np.bool_]:
+        """Whose ``operation`` or ``status`` is one of these words."""
+        wanted = np.array([word in words for word in self.words], np.bool_)
+        found: NDArray[np.bool_] = wanted[self.numbers(name)]
+        return found
+
+    @cached_property
+    def remote_va(self) -> NDArray[np.uint64]:
+        """Where they read or write, if their ``key`` is known."""
+        found: NDArray[np.uint64] = self.numbers("va_high").view(np.uint64) << np.uint64(32)
+        return found | self.numbers("va_low").view(np.uint64)
 
     @cached_property
     def ways(self) -> NDArray[np.int64]:
         """The requester of each: ``2 × connection + side``."""
-        return self.numbers("connection.id") * 2 + self.numbers("side")
+        return self.numbers("connection") * 2 + self.numbers("side")
 
     @cached_property
     def by_way(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

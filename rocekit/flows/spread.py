@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+#: So few are put in order sooner as a list.
+_FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,13 @@ class Spread:
     def of_column(cls, times: NDArray[np.int64]) -> Spread | None:
         """The same of an array, which is put in order."""
         n = len(times)
-        if not n:
-            return None
+        if n <= _FEW:
+            return cls.of(times.tolist())
         times.sort()
         rank = [int(times[min(n - 1, max(0, -(-n * percent // 100) - 1))]) for percent in (50, 99)]
-        base = int(times[0])  # the sum of what they are above it fits 64 bits
+        base = int(times[0])
+        if n * (int(times[-1]) - base) >> 62:  # the sum of what they are above it may need more than 64 bits
+            return cls.of(times.tolist())
         return cls(n, base, rank[0], rank[1], int(times[-1]), base + int((times - base).sum()) // n)
 
     def to_dict(self) -> dict[str, int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rocekit.correlate.time_split import recovery_ns, sent_again_later_ns
 from rocekit.explanation.transfer_columns import TransferColumns
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
-from rocekit.track.transfers import NOTHING
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -30,63 +30,102 @@ def transfers_table(transfers: Sequence[Transfer], analysis: Results | None) -> 
     journal = None if analysis is None else analysis.journal
     ahead = {} if journal is None else {host: clock.offset_ns for host, clock in journal.clocks.items()}
     own_clock: Any = pl.lit(0)
-    off = [0] * len(transfers)
+    off = np.zeros(len(transfers), np.int64)
     if ahead:
-        off = [0 if t.wr is None else ahead.get(t.wr.qp.host, 0) for t in transfers]
-        own_clock = pl.Series(off, dtype=pl.Int64)
-    recovery = [recovery_ns(t) if t.events else 0 for t in transfers]
+        for at, t in columns.those("particular"):
+            off[at] = 0 if t.wr is None else ahead.get(t.wr.qp.host, 0)
+        own_clock = pl.Series(values=off)
+    recovery = np.zeros(len(transfers), np.int64)
+    again = _Sparse(columns)
+    for at, t in columns.those("eventful"):
+        recovery[at] = recovery_ns(t)
+        again.put(at, sent_again_later_ns(t, int(off[at])))
     first, last = pl.col("first_ns"), pl.col("last_ns")
     posted, polled = pl.col("wr_posted_ns") - own_clock, pl.col("wc_polled_ns") - own_clock
-    again = [sent_again_later_ns(t, o) if t.events else None for t, o in zip(transfers, off, strict=True)]
-    end = pl.coalesce(pl.Series(again, dtype=pl.Int64), "acked_ns", "last_ns")
+    end = pl.coalesce(_series(pl, again, "Int64"), "acked_ns", "last_ns")
     return pl.DataFrame(series).with_columns(
         software_ns=first - posted,
         sending_ns=pl.max_horizontal(last - first, 0),
         wire_ns=end - first,
-        recovery_ns=pl.Series(recovery, dtype=pl.Int64),
+        recovery_ns=pl.Series(values=recovery),
         completion_ns=polled - end,
         total_ns=polled - posted,
     )
 
 
+class _Sparse:
+    """A column that few transfers have: the places of those that do, and what they have."""
+
+    def __init__(self, columns: TransferColumns) -> None:
+        self.size = len(columns)
+        self.places: list[int] = []
+        self.values: list[Any] = []
+
+    def put(self, place: int, value: Any) -> None:
+        """What one has; None: nothing."""
+        if value is not None:
+            self.places.append(place)
+            self.values.append(value)
+
+
+class _Known(NamedTuple):
+    """A column of numbers that are null where they are not known."""
+
+    values: NDArray[Any]
+    known: NDArray[np.bool_]
+
+
 def _series(pl: Any, values: Any, kind: str) -> Any:
-    """A column of this type of polars, from an array or a list; None is null."""
+    """A column of this type of polars."""
     dtype = getattr(pl, kind)
     if isinstance(values, np.ndarray):
         return pl.Series(values=values).cast(dtype)
-    if isinstance(values, pl.Series):
-        return values
-    if values and values.count(None) == len(values):
-        return pl.Series([None], dtype=dtype).new_from_index(0, len(values))
-    return pl.Series(values, dtype=dtype)
+    if isinstance(values, _Known):
+        numbers, known = values
+        if known.all():
+            return pl.Series(values=numbers).cast(dtype)
+        # What is not known may be no number of this type.
+        return pl.Series(values=np.where(known, numbers, 0)).cast(dtype).set(pl.Series(values=~known), None)
+    if isinstance(values, _Sparse):
+        empty = pl.Series([None], dtype=dtype).new_from_index(0, values.size)
+        return empty.scatter(values.places, pl.Series(values.values, dtype=dtype)) if values.places else empty
+    return values
 
 
 _Maker = Callable[[TransferColumns], Any]
 
 
 def _number(name: str, limit: int | None = None) -> _Maker:
-    """An attribute that is always a number; only its bits in ``limit``."""
+    """A number that each has; only its bits in ``limit``."""
     return lambda c: c.numbers(name) if limit is None else c.numbers(name) & limit
 
 
-def _value(name: str) -> _Maker:
-    return lambda c: c.values(name)
+def _word(name: str) -> _Maker:
+    """A word that each has."""
+
+    def made(c: TransferColumns) -> Any:
+        import polars as pl
+
+        return pl.Series(c.words, dtype=pl.String).gather(pl.Series(values=c.numbers(name)))
+
+    return made
+
+
+def _particular(name: str, attribute: str = "") -> _Maker:
+    """One of a transfer's ``Particulars``, or an attribute of it."""
+
+    def made(c: TransferColumns) -> _Sparse:
+        found = _Sparse(c)
+        for at, transfer in c.those("particular"):
+            value = getattr(transfer, name)
+            found.put(at, getattr(value, attribute) if attribute and value is not None else value)
+        return found
+
+    return made
 
 
 def _file(name: str) -> _Maker:
     return lambda c: c.numbers(name) >> FRAME_BITS
-
-
-def _beside(record: str, name: str) -> _Maker:
-    """An attribute of a transfer's work request or completion."""
-
-    def made(c: TransferColumns) -> list[Any]:
-        records = c.values(record)
-        if records.count(None) == len(records):
-            return records
-        return [None if one is None else getattr(one, name) for one in records]
-
-    return made
 
 
 def _of_way(value: Callable[[Connection, int], Any], kind: str) -> _Maker:
@@ -103,58 +142,50 @@ def _of_way(value: Callable[[Connection, int], Any], kind: str) -> _Maker:
 
 
 def _missing(c: TransferColumns) -> Any:
-    # Nearly all transfers have none, and to ask how many costs more than all else.
-    missing, responses = c.values("missing"), c.values("responses_missing")
-    if missing.count(NOTHING) == responses.count(NOTHING) == len(c):
-        return np.zeros(len(c), np.int64)
-    return [
-        0 if one is NOTHING and other is NOTHING else len(one) + len(other)
-        for one, other in zip(missing, responses, strict=True)
-    ]
-
-
-def _acked_frame(c: TransferColumns) -> Any:
-    frames = c.values("acked_frame")
-    if None not in frames:
-        return np.fromiter(frames, np.int64, len(c)) & FRAME_MASK
-    return [None if frame is None else frame & FRAME_MASK for frame in frames]
+    missing = np.zeros(len(c), np.int64)
+    for at, transfer in c.those("lacks"):
+        missing[at] = len(transfer.missing) + len(transfer.responses_missing)
+    return missing
 
 
 _TRANSFER: Final[dict[str, tuple[str, _Maker]]] = {
     "id": ("UInt32", _number("id")),
-    "connection": ("UInt32", _number("connection.id")),
+    "connection": ("UInt32", _number("connection")),
     "transport": ("String", _of_way(lambda c, side: c.transport, "String")),
     "requester_ip": ("String", _of_way(lambda c, side: c.ips[side], "String")),
     "requester_qpn": ("UInt32", _of_way(lambda c, side: c.qpns[side], "UInt32")),
     "responder_ip": ("String", _of_way(lambda c, side: c.ips[1 - side], "String")),
     "responder_qpn": ("UInt32", _of_way(lambda c, side: c.qpns[1 - side], "UInt32")),
-    "operation": ("String", _value("operation")),
-    "status": ("String", _value("status")),
+    "operation": ("String", _word("operation")),
+    "status": ("String", _word("status")),
     "bytes": ("UInt64", _number("bytes")),
     "packets": ("UInt32", _number("packets")),
     "first_psn": ("UInt32", _number("first_psn", MASK)),
     "last_psn": ("UInt32", _number("last_psn", MASK)),
-    "immediate": ("UInt32", _value("immediate")),
-    "invalidate_rkey": ("UInt32", _value("invalidate_rkey")),
-    "remote_va": ("UInt64", _value("remote_va")),
-    "rkey": ("UInt32", _value("rkey")),
+    "immediate": ("UInt32", _particular("immediate")),
+    "invalidate_rkey": ("UInt32", _particular("invalidate_rkey")),
+    "remote_va": ("UInt64", lambda c: _Known(c.remote_va, c.numbers("key") >= 0)),
+    "rkey": ("UInt32", lambda c: _Known(c.numbers("key"), c.numbers("key") >= 0)),
     "first_ns": ("Int64", _number("first_ns")),
     "last_ns": ("Int64", _number("last_ns")),
-    "acked_ns": ("Int64", _value("acked_ns")),
+    "acked_ns": ("Int64", lambda c: _Known(c.numbers("ack_ns"), c.have("acked"))),
     **{
         name: ("UInt32", _number(name))
         for name in ("retransmitted_packets", "naks", "rnr_naks", "timeouts", "duplicates")
     },
     "missing_packets": ("UInt32", _missing),
-    "wr_id": ("UInt64", _beside("wr", "wr_id")),
-    "wr_opcode": ("String", _beside("wr", "opcode")),
-    "wr_posted_ns": ("Int64", _beside("wr", "posted_ns")),
-    "wr_matched_by": ("String", _beside("wr", "matched_by")),
-    "wc_status": ("String", _beside("wc", "status")),
-    "wc_polled_ns": ("Int64", _beside("wc", "polled_ns")),
+    "wr_id": ("UInt64", _particular("wr", "wr_id")),
+    "wr_opcode": ("String", _particular("wr", "opcode")),
+    "wr_posted_ns": ("Int64", _particular("wr", "posted_ns")),
+    "wr_matched_by": ("String", _particular("wr", "matched_by")),
+    "wc_status": ("String", _particular("wc", "status")),
+    "wc_polled_ns": ("Int64", _particular("wc", "polled_ns")),
     "first_file": ("UInt32", _file("first_frame")),
     "first_frame": ("Int64", _number("first_frame", FRAME_MASK)),
     "last_file": ("UInt32", _file("last_frame")),
     "last_frame": ("Int64", _number("last_frame", FRAME_MASK)),
-    "acked_frame": ("Int64", _acked_frame),
+    "acked_frame": (
+        "Int64",
+        lambda c: _Known(c.numbers("ack_frame") & FRAME_MASK, c.numbers("ack_frame") >= 0),
+    ),
 }

@@ -15,6 +15,8 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 _IP_AT = 14
+#: Where an error goes to. Without it Scapy would ask this machine's network for it, and wait.
+_ROUTER_TO = "02:00:00:00:00:01"
 _ICMPV6 = {1: ICMPv6DestUnreach, 2: ICMPv6PacketTooBig, 3: ICMPv6TimeExceeded}
 
 
@@ -26,10 +28,10 @@ def icmp(
     if about[_IP_AT] >> 4 == 4:
         outer = IP(src=source, dst=to or IP(about[_IP_AT:]).src)
         error = ICMP(type=kind, code=code) if not mtu else ICMP(type=kind, code=code, nexthopmtu=mtu)
-        return bytes(Ether(type=0x0800) / outer / error / Raw(quote))
+        return bytes(Ether(dst=_ROUTER_TO, type=0x0800) / outer / error / Raw(quote))
     outer6 = IPv6(src=source, dst=to or IPv6(about[_IP_AT:]).src)
     error6 = _ICMPV6[kind](mtu=mtu) if kind == 2 else _ICMPV6[kind](code=code)
-    return bytes(Ether(type=0x86DD) / outer6 / error6 / Raw(quote))
+    return bytes(Ether(dst=_ROUTER_TO, type=0x86DD) / outer6 / error6 / Raw(quote))
 
 
 def arp(sender: str, target: str, *, reply: bool = False) -> bytes:

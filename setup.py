@@ -18,7 +18,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "record" / "interposer_sources.py"))
-MODULES = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))["MODULES"]
+COMPILED = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))
+SHARED = f"rocekit.{COMPILED['SHARED']}"
 
 #: What GCC 14 refuses, older ones only warn of: a wheel is to be built by all, or by none.
 REFUSED = [
@@ -35,15 +36,19 @@ def extensions() -> list[Any]:
         made: list[Any] = cythonize(
             [
                 Extension(
-                    f"rocekit.{name}",
-                    [f"rocekit/{name.replace('.', '/')}.py"],
+                    name,
+                    [f"{name.replace('.', '/')}.{kind}"],
                     # The interpreter's own flags ask for debug information: a third of the time, and three
                     # quarters of a wheel. CFLAGS in the environment replaces them and their -O2, without
                     # which the loops take three times as long.
                     extra_compile_args=["-O2", "-g0", *REFUSED],
                 )
-                for name in MODULES
+                for name, kind in [
+                    (SHARED, "c"),
+                    *((f"rocekit.{module}", "py") for module in COMPILED["MODULES"]),
+                ]
             ],
+            shared_utility_qualified_name=SHARED,
             language_level=3,
             build_dir="build/cython",
             compiler_directives={

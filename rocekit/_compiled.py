@@ -78,6 +78,9 @@ MODULES: Final = (
     "findings.stories.stalls",
 )
 
+#: What Cython would otherwise put into each of them, and the compiler would take as long for as for the rest.
+#: It has no source; Cython makes it, and they import it.
+SHARED: Final = "_cython_shared"
 #: The loop over packets that verifies their ICRCs, written in C.
 ICRCS: Final = "packets._icrcs"
 #: The lines of a recorded program's commonest records, written in C.
@@ -93,7 +96,7 @@ COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "decl
 def state(folder: str | os.PathLike[str]) -> str:
     """The state of the twins in ``folder``: ``compiled``, ``missing``, ``outdated`` or ``declined``."""
     twins = {name: twin for name in MODULES if (twin := _twin(folder, name)) is not None}
-    if len(twins) < len(MODULES):
+    if len(twins) < len(MODULES) or _twin(folder, SHARED) is None:
         return MISSING
     if os.environ.get("ROCEKIT_COMPILED") == "0":
         return DECLINED

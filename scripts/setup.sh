@@ -206,7 +206,7 @@ compile_imported() {
 # Install the project with the extras $1. The compiler works beside pip, which has setuptools and Cython by then.
 install_compiled() {
     local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile -q) building status
-    "${pip[@]}" "setuptools>=77" "Cython>=3.1" </dev/null || return 1
+    "${pip[@]}" "setuptools>=77" "Cython>=3.3.1" </dev/null || return 1
     compile_loops </dev/null >"$VENV/compiled.log" 2>&1 &
     building=$!
     ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" --no-build-isolation -e ".[$extras]" </dev/null

@@ -18,7 +18,17 @@ from capture_bytes import enhanced, interface, section
 
 import rocekit
 from rocekit import _compiled
-from rocekit._compiled import COMPILED, DECLINED, ICRCS, MISSING, MODULES, OUTDATED, icrcs_state, state
+from rocekit._compiled import (
+    COMPILED,
+    DECLINED,
+    ICRCS,
+    MISSING,
+    MODULES,
+    OUTDATED,
+    SHARED,
+    icrcs_state,
+    state,
+)
 from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.soft.testbed import run
@@ -137,8 +147,9 @@ def built() -> None:
 
 def test_a_compiler_makes_all_of_the_loops_or_there_is_none() -> None:
     """One that does not compile is left out, and then all of them run as plain Python."""
-    made = [name for name in MODULES if any(PACKAGE.glob(f"{name.replace('.', '/')}.*.so"))]
-    assert made in ([], list(MODULES)), set(MODULES) - set(made)
+    every = [SHARED, *MODULES]
+    made = [name for name in every if any(PACKAGE.glob(f"{name.replace('.', '/')}.*.so"))]
+    assert made in ([], every), set(every) - set(made)
 
 
 def _same(paths: list[Path]) -> None:
@@ -235,12 +246,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, (at, at))
+    twin(folder, SHARED, EXTENSION_SUFFIXES[0]).touch()
     return folder
 
 
-def test_twins_are_used_all_together_or_not_at_all(package: Path) -> None:
+@pytest.mark.parametrize("name", [MODULES[3], SHARED])
+def test_twins_are_used_all_together_or_not_at_all(package: Path, name: str) -> None:
     assert state(package) == COMPILED
-    twin(package, MODULES[3], EXTENSION_SUFFIXES[0]).unlink()
+    twin(package, name, EXTENSION_SUFFIXES[0]).unlink()
     assert state(package) == MISSING
 
 

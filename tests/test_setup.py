@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+from rocekit._compiled import SHARED
 from rocekit.record.build import compiler, look
 
 #: As pip runs setup.py, but without Cython, whose modules take minutes and are tried in test_compiled.py.
 WITHOUT_CYTHON = (
     "import runpy, sys; sys.modules['Cython'] = None; runpy.run_path('setup.py', run_name='__main__')"
 )
-#: As pip runs setup.py, but with the first of the modules only.
+#: As pip runs setup.py, but with what the modules share and the first of them only.
 WITH_ONE_LOOP = (
     "import runpy, Cython.Build; make = Cython.Build.cythonize; "
-    "Cython.Build.cythonize = lambda modules, **how: make(modules[:1], **how); "
+    "Cython.Build.cythonize = lambda modules, **how: make(modules[:2], **how); "
     "runpy.run_path('setup.py', run_name='__main__')"
 )
 
@@ -55,9 +56,26 @@ def test_without_a_compiler_the_package_is_built_without_its_libraries(tmp_path:
     assert build(tmp_path, "/no/such/compiler") == []
 
 
-def test_without_a_compiler_cythons_loops_are_left_out_too(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def one_loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """What a build without a compiler leaves of one of Cython's loops: libraries, and the folder of its C."""
     pytest.importorskip("Cython")
-    assert build(tmp_path, "/no/such/compiler", WITH_ONE_LOOP) == []
+    folder = tmp_path_factory.mktemp("one")
+    return build(folder, "/no/such/compiler", WITH_ONE_LOOP), folder / "source/build/cython/rocekit"
+
+
+def test_without_a_compiler_cythons_loops_are_left_out_too(one_loop: tuple[list[str], Path]) -> None:
+    assert one_loop[0] == []
+
+
+def test_cythons_memory_views_are_compiled_once_and_not_in_each_loop(
+    one_loop: tuple[list[str], Path],
+) -> None:
+    """They take the compiler longer than the loop itself."""
+    having = [
+        path.stem for path in one_loop[1].rglob("*.c") if "memoryview_copy_contents(" in path.read_text()
+    ]
+    assert having == [SHARED]
 
 
 def test_what_failed_to_compile_is_tried_once_more(tmp_path: Path) -> None:

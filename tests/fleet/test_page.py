@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Open = Callable[..., "Page"]
+# Each process that runs some of them starts a Chromium.
+pytestmark = pytest.mark.xdist_group("browser")
+
 FAULTY = FLEET.addresses[7]
 
 

@@ -15,6 +15,9 @@ from places import PCAPS
 import rocekit
 from rocekit.cli import rocekit as cli
 
+# Each process that runs some of them starts a Chromium.
+pytestmark = pytest.mark.xdist_group("browser")
+
 CAPTURES = ("ping-write-loss-behind.pcap", "mesh-loss.pcap")
 PACKETS = """
     select slice.ts as ts, slice.name as name, args.flat_key as key, args.int_value as value, slice.id as id

@@ -26,6 +26,9 @@ from rocekit.report.page import page as built
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+# Each process that runs some of them starts a Chromium.
+pytestmark = pytest.mark.xdist_group("browser")
+
 Open = Callable[..., "Page"]
 
 PROBES = (TOOLS / "report_page.js").read_text()

@@ -20,6 +20,9 @@ from rocekit.report.measured_waits import measured_waits, wait_words
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+# Each process that runs some of them starts a Chromium.
+pytestmark = pytest.mark.xdist_group("browser")
+
 Open = Callable[..., "Page"]
 __all__ = ["browser", "folder", "show"]  # fixtures
 

@@ -383,7 +383,7 @@ def _counters(fault: Fault, log: list[dict[str, Any]]) -> dict[str, int]:
     said = {entry["what"]: entry for entry in log}
     if fault.after and "fault begins" not in said:
         return {}
-    if fault.seconds:
+    if fault.seconds and "fault ends" in said:
         return dict(said["fault ends"]["counters"])
     return counted(fault)
 

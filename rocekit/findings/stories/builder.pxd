@@ -74,7 +74,7 @@ cdef class StoryBuilder:
     @cython.locals(story=Story, copy=Story, at=Py_ssize_t, end=Py_ssize_t)
     cpdef _put_repeat(self, GoBack run)
 
-    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t, found=Py_ssize_t)
     cpdef Story _resume_nak(self, GoBack run)
 
     @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t, asked=Event, earlier=GoBack, resumed=bint, waits=bint)

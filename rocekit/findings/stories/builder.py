@@ -242,16 +242,19 @@ class StoryBuilder:
         """The story whose NAK a run obeys, made the last story again; only late packets came in between."""
         if run.cause != "nak":
             return None
-        at, end = len(self.stories), self._first_recent()
+        at, end, found = len(self.stories), self._first_recent(), -1
         while at > end:
             at -= 1
             story = self.stories[at]
-            # Packets of the go-back itself may be out of order, so that another PSN comes first.
             if story.naks and story.psn <= run.last_psn and not story.runs():
-                return self._made_last(at)
-            if story.naks or story.rnrs or story.go_backs:
-                return None
-        return None
+                # Packets of the go-back itself may be out of order, so that another PSN comes first. Of
+                # several NAKs that are under way at once, a requester obeys each in its turn.
+                if story.psn == run.first_psn:
+                    return self._made_last(at)
+                found = at if found < 0 else found
+            elif story.naks or story.rnrs or story.go_backs:
+                break
+        return None if found < 0 else self._made_last(found)
 
     def _resume_rnr_wait(self, run: GoBack) -> Story | None:
         """The story whose RNR wait a run ends, made the last story again; another one came in between."""

@@ -176,6 +176,8 @@ class _View:
         )
         #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
         self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
+        #: Whether any was overtaken.
+        self.overtakes = any(path.overtaken for path in paths)
         #: Whether requests came twice between the captures, more often than once or twice.
         self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
@@ -294,7 +296,8 @@ def _decide_nak(view: _View, story: Story) -> None:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.
         story.places = [p for p in places if p.where == BEYOND or p.files[-1] not in view.gappy]
         story.gappy = len(story.places) < len(places)
-        story.rule, story.certain = LOSS, True
+        # Where packets are overtaken, one that the capture missed may have been one of them.
+        story.rule, story.certain = LOSS, bool(story.places) or not view.overtakes
     elif why:
         story.rule, story.certain, story.places = REORDERING, True, []
 
@@ -400,7 +403,13 @@ def _decide_response(
         # It came just before: an earlier timer may be why. rxe's RNR timer runs on after a NAK is obeyed.
         story.rule, story.certain, story.places = NEEDLESS, False, []
     elif back_ns:
-        story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, True, []
+        # An answer to an earlier copy may have crossed the repeat: it came late, too, but before it.
+        crossed = any(
+            t.times_ns.get(first, run.time_ns) < run.time_ns and refusals.isdisjoint(t.frames.values())
+            for psn in psns
+            for t in view.sent(psn, request=False)
+        )
+        story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, not crossed, []
     elif answers:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, answers[-1], request=False)]
@@ -457,8 +466,12 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         if run.cause == "timeout" or overtaken:
             story.rule = REORDERING if overtaken and run.cause != "timeout" else TIMEOUT_TOO_SHORT
             # A response to an earlier request that was lost, or thrown away, may be the cause as well.
-            sooner = [t for t in view.sent(psn, request=False) if t.time_ns < response.time_ns]
-            story.certain = overtaken or all(t.times_ns.get(first, 0) >= run.time_ns for t in sooner)
+            # So may one to a later request that came in time, and was thrown away behind a gap.
+            others = [t for t in view.sent(psn, request=False) if t.time_ns != response.time_ns]
+            story.certain = story.rule == REORDERING or all(
+                t.times_ns.get(first, 0 if t.time_ns < response.time_ns else run.time_ns) >= run.time_ns
+                for t in others
+            )
             story.of_response, story.places = True, []
         else:  # it crossed the repeat, which another response caused
             story.certain, story.places = False, []

@@ -292,23 +292,21 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         _lose(story, run, skipped)
         story.rule = LOSS
         return True
-    if opener.first_sight:
+    again = answer is not None and run.first_psn <= answer < sent and opener.same_answers > _COPY
+    if opener.first_sight and not again:
         story.rule = TAIL_LOSS
         return True
-    if answer is not None and ahead:
-        if answer < sent:
-            story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
-            return True
+    if answer is not None and answer < sent and (ahead or again):
+        # What is acknowledged again and again had arrived before (9.7.5.1.2).
+        story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
+        return True
+    if ahead:
         unfinished = _message_goes_on(story, sent)
         if unfinished and sent - run.first_psn + 1 < _WINDOW:
             # The capture does not have it: lost before the capture point, or not sent before the silence.
             story.psn, story.rule, story.certain = sent + 1, TAIL_LOSS, False
             return True
         story.rule = ACK_LOSS
-        return True
-    if answer is not None and run.first_psn <= answer < sent and opener.same_answers > _COPY:
-        # What is acknowledged again and again had arrived before (9.7.5.1.2).
-        story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
         return True
     if answer is not None and answer < sent and reached < sent:
         story.rule, story.certain = TAIL_LOSS, _is_to_repeat(run) and answer < run.first_psn

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.findings.stories.story cimport GoBack, Story
+from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.passes cimport Pass
 from rocekit.track.transfers cimport Transfer
@@ -25,6 +26,9 @@ cpdef list _requests(Story story)
 
 @cython.locals(psn=int64_t, packets=int64_t, first=int64_t, last=int64_t)
 cpdef object _copy(Story story, str where, Pass of_pass, int64_t until_ns)
+
+
+cpdef bint misses_packets(Connection connection)
 
 
 @cython.locals(transfer=Transfer)

@@ -14,6 +14,7 @@ from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, THRO
 
 if TYPE_CHECKING:
     from rocekit.findings.stories.story import GoBack, Story
+    from rocekit.track.connections import Connection
     from rocekit.track.passes import Pass
 
 #: The rules by which a response was lost.
@@ -74,8 +75,9 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     psn, packets = story.psn, 1
     if story.gappy and where == BEFORE:
         where = UNKNOWN
-    # A READ's one request takes the PSNs of all its responses.
-    if where == BEFORE and not _is_of_read(story):
+    # A READ's one request takes the PSNs of all its responses. Behind a lost packet, a capture that misses
+    # others does not show which were lost too.
+    if where == BEFORE and not _is_of_read(story) and not misses_packets(story.connection):
         packets = 0
         for first, last in of_pass.gaps:
             if last >= psn:
@@ -84,6 +86,11 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     if 0 < of_pass.ended_ns < until_ns:
         until_ns = of_pass.ended_ns + 1
     return LostCopy(psn, where, of_pass.began_ns, until_ns, packets)
+
+
+def misses_packets(connection: Connection) -> bool:
+    """Whether packets of a connection were acknowledged that the capture does not have."""
+    return connection.missed_copies > 0 or len(connection.missed) > 0
 
 
 def _is_of_read(story: Story) -> bool:

@@ -15,8 +15,15 @@ cpdef doubt_without_naks(object stories)
 cpdef doubt_short_waits(object evidence, object stories)
 
 
-@cython.locals(story=Story, lacks=dict, before=Connection, lacking=bint)
+@cython.locals(story=Story, lacks=dict, absent=dict, before=Connection, lacking=bint)
 cpdef doubt_gaps(object evidence, object stories)
+
+
+@cython.locals(story=Story, found=dict)
+cpdef dict _absent(object stories)
+
+
+cpdef object _missed(Connection connection)
 
 
 cpdef bint _is_gappy(Connection connection)

@@ -4,7 +4,8 @@
   that direction: a silence there may have been one too, and what looks like a lost packet may have been
   overtaken.
 * A capture that lacks more than one packet in a hundred, though they were acknowledged, lacks others too: a
-  PSN that it has not was not lost before it for that.
+  PSN that it has not was not lost before it for that. Nor where it lacks few, and no NAK names the PSN, and
+  there are not many times as many such PSNs.
 
 A flood has thousands of stories and go-backs, so the loops over them are compiled.
 """
@@ -14,8 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import LOSS, NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.copies import is_open
+from rocekit.findings.stories import LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
+from rocekit.findings.stories.copies import is_open, misses_packets
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -31,8 +32,8 @@ _NAKS_LACKING: Final = (
     "one of them may be the cause here."
 )
 _GAPS: Final = (
-    " The capture lacks more than one acknowledged packet in a hundred: what it does not have need not be "
-    "lost. Capture again without gaps to know more."
+    " The capture lacks packets that were acknowledged: what it does not have need not be lost. Capture "
+    "again without gaps to know more."
 )
 _EARLY: Final = (
     " “Probably” means: the wait is much shorter than the negotiated timeout. Open: a NAK that is not in the "
@@ -52,6 +53,8 @@ _OVERTAKEN: Final = (
 )
 #: A capture that lacks more than this share of the packets does not show by a gap where a packet was lost.
 GAPPY: Final = 0.01
+#: Losses that only a gap shows must be so many times what the capture misses.
+_FEW: Final = 8
 _DOUBTED: Final = frozenset({NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 
 
@@ -103,6 +106,7 @@ def stalled_ways(evidence: Evidence, stories: list[Story]) -> Counter[tuple[int,
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Where the capture lacks packets that were acknowledged, a PSN that it lacks need not be lost."""
     lacks: dict[int, bool] = {}
+    absent = _absent(stories)
     before: Connection | None = None
     lacking = False
     for story in stories:
@@ -113,13 +117,32 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
                 found = lacks[before.id] = _is_gappy(before)
             lacking = found
         story.gappy = lacking
-        if lacking and not story.naks and (story.rule == LOSS or story.rule in _DOUBTED):
+        if story.naks:
+            if story.rule == REORDERING and story.hole is not None and not story.late and not story.runs():
+                story.certain = False  # it arrived, and the capture has no copy: it may miss a whole go-back
+            continue
+        if story.rule == LOSS and not lacking:
+            story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
+        if story.gappy and (story.rule == LOSS or story.rule in _DOUBTED):
             story.certain = False
 
 
+def _absent(stories: Sequence[Story]) -> dict[int, int]:
+    """By connection that the capture misses packets of, how many losses only a gap shows, without a NAK."""
+    found: dict[int, int] = {}
+    for story in stories:
+        if story.rule == LOSS and not story.naks and misses_packets(story.connection):
+            found[story.connection.id] = found.get(story.connection.id, 0) + 1
+    return found
+
+
+def _missed(connection: Connection) -> int:
+    """How many acknowledged packets of a connection the capture does not have."""
+    return max(connection.missed_copies, sum([event.count for event in connection.missed]))
+
+
 def _is_gappy(connection: Connection) -> bool:
-    missed = max(connection.missed_copies, sum([event.count for event in connection.missed]))
-    return missed > GAPPY * connection.packets
+    return _missed(connection) > GAPPY * connection.packets
 
 
 def _shows_new_packets(runs: list[GoBack]) -> bool:

@@ -14,13 +14,13 @@ cdef class Overtaken:
     cdef frozenset _seen
     cdef dict _doubles
 
-    @cython.locals(transfer=Transfer, nak=Event, of_pass=Pass, more=int)
+    @cython.locals(transfer=Transfer, nak=Event, of_pass=Pass, more=int, doubled=int64_t, of=int64_t)
     cpdef object note(self, Story story)
 
     cpdef bint is_seen(self, Story story)
 
-    @cython.locals(transfer=Transfer)
-    cpdef bint _are_doubled(self, Story story)
+    @cython.locals(transfer=Transfer, doubled=int64_t, count=int64_t)
+    cpdef tuple _doubled(self, Story story)
 
 
 @cython.locals(event=Event, answers=int64_t, sent=int64_t, without_id=int64_t)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocekit.findings.stories.copies import misses_packets
 from rocekit.track.passes import BEHIND, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
 from rocekit.wire.psn import MASK
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _MANY: Final = 64
 #: So many messages, none answered again that was sent once, show that the network makes no copies.
 _ENOUGH: Final = 8
+#: Of so many messages, one that was answered again and sent once makes others like it improbable.
+_SELDOM: Final = 16
 _NOT, _PROBABLY, _SURELY = 0, 1, 2
 
 
@@ -38,8 +41,8 @@ class Overtaken:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._seen = evidence.overtaken
-        # By connection and side, whether requests come twice that were sent once.
-        self._doubles: dict[tuple[int, int], bool] = {}
+        # By connection and side, how many requests were answered again that were sent once, and of how many.
+        self._doubles: dict[tuple[int, int], tuple[int, int]] = {}
 
     def note(self, story: Story) -> None:
         """Mark the NAKs of a story whose packet arrived after all, as its answers show."""
@@ -51,9 +54,10 @@ class Overtaken:
             if of_pass is None or not of_pass.ended_ns or nak.copy not in (BEHIND, OPEN):
                 continue
             more = _more_answers(transfer, story.psn, of_pass.ended_ns)
-            if more and not self._are_doubled(story):
+            doubled, of = self._doubled(story) if more else (0, 0)
+            if more and doubled * _SELDOM <= of:
                 nak.copy = OVERTAKEN
-                if more == _PROBABLY or _may_lack_copies(story.connection):
+                if more == _PROBABLY or doubled or _may_lack_copies(story.connection):
                     story.certain = False
 
     def is_seen(self, story: Story) -> bool:
@@ -63,21 +67,26 @@ class Overtaken:
         ips, side = story.connection.ips, story.side
         return (ips[side], ips[1 - side], story.psn & MASK) in self._seen
 
-    def _are_doubled(self, story: Story) -> bool:
-        """Whether a READ or atomic of this requester was answered again that was sent once."""
+    def _doubled(self, story: Story) -> tuple[int, int]:
+        """How many READs and atomics of this requester were answered again and sent once, and of how many.
+
+        The network makes copies of them, or the capture misses requests that were sent again.
+        """
         key = story.connection.id, story.side
         known = self._doubles.get(key)
         if known is None:
-            known = False
+            doubled = count = 0
             for transfer in self._evidence.transfers_of.get(key, ()):
-                known = known or (transfer.operation in OWN_RESPONSE and _is_doubled(transfer))
-            self._doubles[key] = known
+                if transfer.operation in OWN_RESPONSE:
+                    count += 1
+                    doubled += _is_doubled(transfer)
+            known = self._doubles[key] = doubled, count
         return known
 
 
 def _may_lack_copies(connection: Connection) -> bool:
     """Whether the capture misses packets, or has too few messages to show that nothing makes copies."""
-    return connection.transfers < _ENOUGH or connection.missed_copies > 0 or len(connection.missed) > 0
+    return connection.transfers < _ENOUGH or misses_packets(connection)
 
 
 def _more_answers(transfer: Transfer, psn: int, since_ns: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import MAX_LISTED
-from rocekit.findings.stories.copies import is_captured, lost_copies
+from rocekit.findings.stories.copies import is_captured, lost_copies, misses_packets
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LostCopy
 from rocekit.track import passes
 from rocekit.wire.psn import wire_psn
@@ -38,7 +38,7 @@ def sides(stories: Sequence[Story], copies: Sequence[LostCopy] | None = None) ->
         copies = [copy for story in stories for copy in lost_copies(story)]
     where = [copy.where for copy in copies]
     behind, before = where.count(passes.BEHIND), where.count(passes.BEFORE)
-    if before * _FEW <= behind and any(s.connection.missed_copies or s.connection.missed for s in stories):
+    if before * _FEW <= behind and any(misses_packets(s.connection) for s in stories):
         before = 0  # a few of those behind may be packets that the capture missed as well
     return {"lost_behind_capture_point": behind, "lost_before_capture_point": before}
 

@@ -29,6 +29,7 @@ OPCODES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
     "lasts": ((0x08, 0xFF), (0x02, 0xFF)),
     "firsts": ((0x06, 0xFF), (0x00, 0xFF)),
     "first-responses": ((0x0D, 0xFF),),
+    "middle-responses": ((0x0E, 0xFF),),
     "odd-qpns": (),
 }
 

@@ -228,7 +228,21 @@ class Judge:
         if self._gap(side, psn, came, repeat_frame):  # it was thrown away, and another PSN is the cause
             return OPEN if behind else Fate(What.BEHIND_GAP)
         before = self._happens(BEFORE, side.dst, _answer_opcodes(copy.packet.opcode), came.time_ns, start_ns)
+        before = before and self._asks(side, psn, copy)
         return self._either(side, BEHIND if behind else None, response_before=before)
+
+    @staticmethod
+    def _asks(side: Side, psn: int, copy: Transmission) -> bool:
+        """Whether a copy of a PSN, or what arrived behind it in its pass, asked for a response.
+
+        rxe answers no other packet that arrives in its turn.
+        """
+        if copy.packet.opcode in (READ_REQUEST, *_ATOMICS):
+            return True
+        return any(
+            t.packet.asks and t.passed == copy.passed and t.got_through and after(t.psn, psn) >= 0
+            for t in side.requests
+        )
 
     @staticmethod
     def _is_skipped(side: Side, psn: int, passed: int) -> bool:

@@ -20,6 +20,8 @@ UD_END: Final = 0x80
 NAK_SEQUENCE: Final = 0x60
 _MAGIC: Final = {b"\x4d\x3c\xb2\xa1": ("<", 1), b"\xd4\xc3\xb2\xa1": ("<", 1000)}
 _BTH_AT: Final = 14 + 20 + 8
+#: AckReq, in the byte before the PSN (IBA Vol. 1, 9.2.1).
+_ACK_REQ: Final = 0x80
 
 
 def after(psn: int, other: int) -> int:
@@ -33,7 +35,7 @@ class Packet:
 
     Attributes:
         frame: its number in the file, from 1.
-        covered: how many PSNs it stands for: those of its responses, if it is a READ request.
+        asks: whether it asks for an ACK.
         syndrome: of its AETH; -1 without one.
         headers: Ethernet's payload as far as it stays the same on the way.
     """
@@ -50,6 +52,7 @@ class Packet:
     headers: bytes = field(repr=False)
     syndrome: int = -1
     dma_length: int = 0
+    asks: bool = False
 
     @property
     def is_response(self) -> bool:
@@ -102,6 +105,7 @@ def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
         struct.unpack_from(">H", data, 18)[0],
         struct.unpack_from(">H", data, 16)[0],
         data[14:],
+        asks=bool(data[_BTH_AT + 8] & _ACK_REQ),
     )
     behind = _BTH_AT + 12
     if opcode in WITH_AETH and len(data) >= behind + 4:

@@ -70,8 +70,14 @@ def _one_bit_apart(first: bytes, second: bytes) -> bool:
     return (int.from_bytes(first) ^ int.from_bytes(second)).bit_count() == 1
 
 
-def transmissions(first: Iterable[Packet], second: Iterable[Packet]) -> list[Transmission]:
-    """All packets of a direction, in the order of the first capture."""
+def transmissions(
+    first: Iterable[Packet], second: Iterable[Packet], astray: Iterable[Packet] = ()
+) -> list[Transmission]:
+    """All packets of a direction, in the order of the first capture.
+
+    Args:
+        astray: packets of the second capture with addresses that nobody has, perhaps by corruption.
+    """
     found: list[Transmission] = []
     by_bytes: dict[bytes, list[Transmission]] = defaultdict(list)
     for packet in first:
@@ -89,7 +95,7 @@ def transmissions(first: Iterable[Packet], second: Iterable[Packet]) -> list[Tra
         equal[min(came[packet.headers], len(equal) - 1)].arrived.append(packet)
         came[packet.headers] += 1
     missing = [t for t in found if not t.arrived]
-    for packet in strange:
+    for packet in sorted([*strange, *astray], key=lambda packet: packet.frame):
         for transmission in missing:
             if (
                 not transmission.arrived
@@ -100,7 +106,8 @@ def transmissions(first: Iterable[Packet], second: Iterable[Packet]) -> list[Tra
                 transmission.spoilt = True
                 break
         else:
-            found.append(Transmission(None, [packet], spoilt=True))
+            if packet in strange:
+                found.append(Transmission(None, [packet], spoilt=True))
     return sorted(found, key=lambda t: t.time_ns)
 
 
@@ -227,6 +234,7 @@ class Wire:
                 transmissions(
                     [p for p in first if (p.src, p.dst) == (src, dst)],
                     [p for p in second if (p.src, p.dst) == (src, dst)],
+                    [p for p in second if not {p.src, p.dst} <= {a, b}],
                 ),
             )
             for src, dst, first, second in ((a, b, va, vb), (b, a, vb, va))

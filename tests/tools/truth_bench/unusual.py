@@ -1,7 +1,8 @@
 """More experiments of the truth bench: what is seldom met, and easily told wrong.
 
 PSNs that begin again at 0 during losses, memory that is taken away under load, QP numbers used again, UD,
-captures with few packets or none, timers of microseconds, small path MTUs, shared receive queues, no retries.
+captures with few packets or none, timers of microseconds, small path MTUs, shared receive queues, no retries,
+links that are down for a while, several faults at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from truth_bench.experiments import (
     inject,
     perftest,
     pingpong,
+    rping,
 )
 
 _NEAR_END: Final = 0xFFFFA0
@@ -346,5 +348,103 @@ _SECOND: Final = (
     ),
 )
 
-UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND)}
+#: Several faults at once, links that are down for a while, and what only one kind of packet suffers from.
+_THIRD: Final = (
+    perftest("down-write", WRITE, 200, 8192, Fault(BETWEEN, "a", "cut", after=300, seconds=1.5), timeout=14),
+    perftest(
+        "down-read-responses", READ, 300, 8192, Fault(BETWEEN, "b", "cut", after=100, seconds=1.5), timeout=14
+    ),
+    inject(
+        "down-gives-up",
+        "blast-write",
+        600,
+        4096,
+        Fault(BETWEEN, "a", "cut", after=400, seconds=3.0),
+        options="-u 14 --retry 2",
+        limit_s=20.0,
+    ),
+    perftest(
+        "rnr-acks-between",
+        SEND,
+        400,
+        2048,
+        Fault(BETWEEN, "b", "drop 5 at random", "acks"),
+        options="-r 16",
+        killed=Killed("server", 100, stopped_s=0.3),
+    ),
+    perftest(
+        "rnr-acks-behind",
+        SEND,
+        400,
+        2048,
+        Fault(BEHIND, "b", "drop 5 at random", "acks"),
+        options="-r 16",
+        killed=Killed("server", 100, stopped_s=0.3),
+    ),
+    rping("rping-acks-between", 60, 4096, Fault(BETWEEN, "b", "drop 5 at random", "acks")),
+    perftest(
+        "read-middles-behind", READ, 40, 16384, Fault(BEHIND, "b", "drop 29 at random", "middle-responses")
+    ),
+    perftest(
+        "read-4qp-middles-between",
+        READ,
+        12,
+        16384,
+        Fault(BETWEEN, "b", "drop 29 at random", "middle-responses"),
+        options="-q 4",
+    ),
+    perftest(
+        "write-all-at-once",
+        WRITE,
+        40,
+        8192,
+        Fault(BETWEEN, "a", "netem delay 1ms 30us loss 2% duplicate 2%"),
+        Fault(BETWEEN, "b", "netem delay 1ms 30us loss 4% duplicate 4%"),
+        timeout=14,
+    ),
+    perftest(
+        "read-all-at-once",
+        READ,
+        30,
+        8192,
+        Fault(BETWEEN, "a", "netem loss 4% duplicate 4%"),
+        Fault(BETWEEN, "b", "netem delay 2ms reorder 97% loss 1% duplicate 1%"),
+        timeout=14,
+    ),
+    perftest(
+        "atomic-2qp-both-between",
+        ATOMIC,
+        60,
+        8,
+        Fault(BETWEEN, "a", "netem loss 6%"),
+        Fault(BETWEEN, "b", "netem loss 6%"),
+        options="-q 2",
+    ),
+    perftest(
+        "send-reorder-acks-lost",
+        SEND,
+        40,
+        8192,
+        Fault(BETWEEN, "a", "netem delay 3ms reorder 97%"),
+        Fault(BETWEEN, "b", "drop 5 at random", "acks"),
+    ),
+    perftest(
+        "write-before-and-behind",
+        WRITE,
+        40,
+        8192,
+        Fault(BEFORE, "a", "netem loss 2%"),
+        Fault(BEHIND, "a", "drop 41 at random"),
+    ),
+    perftest(
+        "read-bursts",
+        READ,
+        30,
+        16384,
+        Fault(BETWEEN, "b", "tbf rate 20mbit burst 40000 limit 60000"),
+        options="-q 2",
+    ),
+)
+
+UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)}
 ALL: Final = {**EXPERIMENTS, **UNUSUAL}

@@ -1,0 +1,144 @@
+"""What a capture that misses packets does not know: it lacks some that were acknowledged, so it lacks others.
+
+Found with captures of rxe's traffic of which 3 % of the packets were taken away.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capture_bytes import Frame
+from talk import MS, TIMEOUT, US, Talk, named, of_rule, only, settled
+from two_points import findings_of_two
+
+
+def gap(talk: Talk, first: int, packets: int, missed: int) -> None:
+    """A message whose ACK covers a PSN that the capture does not have."""
+    talk.write(first, packets, lost={missed})
+    talk.ack(first + packets - 1)
+
+
+def lose_twice(talk: Talk) -> None:
+    """A message of which 501 is lost, and of what is sent again 502 and 504."""
+    talk.write(500, 8, lost={501})
+    talk.nak(501)
+    talk.wait(100 * US)
+    talk.write(500, 8, only=(501, 503, 505, 506, 507))
+    talk.wait(100 * US)
+    talk.nak(502)
+    talk.wait(100 * US)
+    talk.write(500, 8, only=range(502, 508))
+    talk.wait(100 * US)
+    talk.ack(507)
+
+
+def test_behind_a_lost_packet_a_gap_may_be_the_capture_s() -> None:
+    talk = settled(Talk(), 99)
+    gap(talk, 100, 400, 300)
+    lose_twice(talk)
+    (found,) = of_rule(talk.findings(), "loss")
+    assert found.evidence["lost_packets"] == 2
+
+
+def test_a_gap_is_counted_where_the_capture_misses_nothing() -> None:
+    talk = settled(Talk(), 499)
+    lose_twice(talk)
+    assert only(talk.findings(), "loss").evidence["lost_packets"] == 3
+
+
+def timed_out(missed: bool) -> Talk:
+    """A message with a gap, sent again after the timeout; the capture misses one packet in three hundred."""
+    talk = settled(Talk(), 99)
+    for i in range(4):
+        if i == 2 and missed:
+            gap(talk, 100 + 80 * i, 80, 300)
+        else:
+            talk.write(100 + 80 * i, 80)
+            talk.ack(179 + 80 * i)
+    talk.write(420, 8, lost={422})
+    talk.wait(TIMEOUT)
+    talk.write(420, 8)
+    talk.ack(427)
+    return talk
+
+
+def test_a_gap_without_a_nak_may_be_the_capture_s_where_it_misses_as_many() -> None:
+    sure = only(timed_out(missed=False).findings(), "loss")
+    assert "probably" not in sure.title
+    (found,) = of_rule(timed_out(missed=True).findings(), "loss")
+    assert "probably lost" in found.title
+    assert "The capture lacks packets that were acknowledged" in found.advice
+
+
+def test_a_nak_of_a_later_psn_proves_nothing_where_the_go_back_may_be_missed() -> None:
+    """101 was lost and sent again, and the capture has none of it: 103 was lost of the packets sent again."""
+    talk = settled(Talk(), 99)
+    talk.write(100, 6, lost={101})
+    talk.nak(101)
+    talk.wait(100 * US)
+    talk.nak(103)
+    talk.wait(100 * US)
+    talk.write(100, 6, only=range(103, 106))
+    talk.ack(105)
+    for found in of_rule(talk.findings(), "reordering"):
+        assert "probably" in found.title
+
+
+def refused(answered_twice: int, answered: int = 40) -> Talk:
+    """An atomic gets a NAK, is sent again, and is answered twice; so were some before that were sent once."""
+    talk = settled(Talk(), 99)
+    for psn in range(100, 100 + answered):
+        talk.atomic(psn)
+        talk.wait(50 * US)
+        talk.atomic_answer(psn)
+        if psn < 100 + answered_twice:
+            talk.atomic_answer(psn)
+    p = 100 + answered
+    for psn in (p, p + 1, p + 2):
+        talk.atomic(psn)
+    talk.wait(50 * US)
+    talk.atomic_answer(p)
+    talk.nak(p + 1)
+    for psn in (p + 1, p + 2):
+        talk.atomic(psn)
+    talk.wait(50 * US)
+    for psn in (p + 1, p + 2):
+        talk.atomic_answer(psn)
+    talk.wait(2 * MS)
+    talk.atomic_answer(p + 1)
+    return talk
+
+
+def test_one_repeat_that_the_capture_missed_does_not_make_losses_of_overtaken_atomics() -> None:
+    found = refused(0).findings()
+    assert "probably" not in only(found, "reordering").title
+    found = refused(1).findings()
+    assert named(found) == ["reordering"]
+    assert "probably" in found[0].title
+    assert "loss" in named(refused(8).findings())  # the network doubles many: so it may have doubled this one
+
+
+def test_where_packets_are_overtaken_one_that_the_second_capture_missed_need_not_be_lost(
+    tmp_path: Path,
+) -> None:
+    talk = settled(Talk(), 99)
+    frames: dict[int, int] = {}
+    for first in range(100, 180, 8):
+        frames |= talk.write(first, 8)
+        talk.wait(20 * US)
+        talk.ack(first + 7)
+    sent = talk.write(180, 8)
+    talk.wait(20 * US)
+    talk.nak(182)
+    talk.wait(100 * US)
+    again = talk.write(180, 8, only=range(182, 188))
+    talk.wait(20 * US)
+    talk.ack(187)
+    assert again
+    missed = {frames[103], frames[110], frames[118], sent[182]}
+    at_b = [frame for n, frame in enumerate(talk.frames, 1) if n not in missed]
+    place = at_b.index(talk.frames[frames[151] - 1])
+    late = at_b[place]
+    at_b[place] = Frame(late.data, late.time_ns + 2 * US + 500)  # it arrives behind the next two
+    (found,) = of_rule(findings_of_two(tmp_path, talk.frames, at_b), "loss")
+    assert "probably" in found.title

@@ -25,7 +25,7 @@ from rocekit.lab.net import A, LabError, set_netem, take_down
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 PERFTEST = "-F -x 1 -n 5 -s 65536 -u 18"
 #: What runs only where more is asked for: test_lab_programs.py says the same of these programs by default.
-TOLD_ELSEWHERE = ("pingpong", "rping6")
+TOLD_ELSEWHERE = ("pingpong", "rping6", "perftest")
 JOBS = (
     Job("pingpong", "ibv_rc_pingpong -d rxe0 -g 1 -n 5 10.9.0.2", "ibv_rc_pingpong -d rxe1 -g 1 -n 5"),
     Job("rping", "rping -c -a 10.9.0.2 -C 2 -v", "rping -s -a 10.9.0.2 -C 2 -v"),

@@ -142,6 +142,27 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
     assert packaged() == "None"
 
 
+@pytest.mark.parametrize(
+    ("files", "without"),
+    [
+        ((), True),
+        (("etc/kernel/postinst.d/initramfs-tools",), True),
+        (("etc/kernel/postinst.d/initramfs-tools", "etc/kernel/postinst.d/zz-update-grub"), False),
+        (("boot/vmlinuz-6.1.0-56-amd64",), False),
+    ],
+)
+def test_a_kernel_lacks_an_initial_ram_disk_only_where_none_boots(
+    tmp_path: Path, files: tuple[str, ...], without: bool
+) -> None:
+    """A machine that boots what scripts/setup.sh installs for the lab's VM would not start without."""
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    script = f". scripts/setup.sh; boots_no_kernel {tmp_path}"
+    done = subprocess.run(["bash", "-uc", script], cwd=ROOT, timeout=60, check=False)
+    assert (done.returncode == 0) == without
+
+
 def test_compiling_waits_for_the_first_packages_and_not_for_the_others(tmp_path: Path) -> None:
     """scripts/setup.sh installs packages in the background; apt-get itself would change this machine."""
     script = f"""

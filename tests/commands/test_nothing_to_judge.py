@@ -16,7 +16,10 @@ pytest.importorskip("scapy")
 
 from capture_bytes import pcap
 from click.testing import CliRunner, Result
-from scapy.all import ARP, IP, TCP, UDP, Ether, Packet, Raw, rdpcap, wrpcap
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet, Raw
+from scapy.utils import rdpcap, wrpcap
 
 from rocekit.cli import rocekit as command
 

@@ -11,7 +11,12 @@ import pytest
 
 pytest.importorskip("scapy")
 
-from scapy.all import DNS, DNSQR, DNSRR, IP, UDP, Ether, IPv6, Packet, Raw, rdpcap, wrpcap
+from scapy.layers.dns import DNS, DNSQR, DNSRR
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw
+from scapy.utils import rdpcap, wrpcap
 
 import rocekit
 from rocekit.capture import open_capture

@@ -11,29 +11,19 @@ import pytest
 
 pytest.importorskip("scapy")
 
-from scapy.all import (
-    ARP,
-    GRE,
-    ICMP,
-    IP,
-    LLC,
-    TCP,
-    UDP,
-    CookedLinux,
-    Dot1Q,
-    Dot3,
-    Ether,
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
     ICMPv6EchoRequest,
     ICMPv6ND_NS,
     IPv6,
     IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
     IPv6ExtHdrHopByHop,
-    Packet,
-    Raw,
-    wrpcap,
 )
+from scapy.layers.l2 import ARP, GRE, LLC, CookedLinux, Dot1Q, Dot3, Ether
 from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet, Raw
+from scapy.utils import wrpcap
 
 from rocekit.capture import open_capture
 from rocekit.packets.decoder import Counts, Decoder

@@ -142,3 +142,33 @@ def test_where_packets_are_overtaken_one_that_the_second_capture_missed_need_not
     at_b[place] = Frame(late.data, late.time_ns + 2 * US + 500)  # it arrives behind the next two
     (found,) = of_rule(findings_of_two(tmp_path, talk.frames, at_b), "loss")
     assert "probably" in found.title
+
+
+def refused_send(seen: bool, missed: bool) -> Talk:
+    """SENDs without a receive: rdma_rxe sends a NAK for the same PSN behind its RNR NAK (``seen``)."""
+    talk = settled(Talk(), 99)
+    talk.write(100, 400, lost={300} if missed else ())
+    talk.ack(499)
+    for first in (500, 510):
+        for psn in range(first, first + 10, 2):
+            talk.send(psn, 2)
+        talk.wait(50 * US)
+        if first == 500 or seen:
+            talk.rnr(first)
+        talk.nak(first)
+        talk.wait(2 * MS)
+        for psn in range(first, first + 10, 2):
+            talk.send(psn, 2)
+        talk.wait(50 * US)
+        talk.ack(first + 9)
+    return talk
+
+
+def test_a_nak_for_the_first_packet_of_a_send_may_follow_an_rnr_nak_that_is_not_in_the_capture() -> None:
+    assert of_rule(refused_send(seen=True, missed=True).findings(), "loss") == []
+    (sure,) = of_rule(refused_send(seen=False, missed=False).findings(), "loss")
+    assert "probably" not in sure.title
+    (found,) = of_rule(refused_send(seen=False, missed=True).findings(), "loss")
+    assert "PSN 510 was probably lost" in found.title
+    assert "an RNR NAK for the first packet of a SEND" in found.advice
+    assert "the capture has no NAK" not in found.advice

@@ -13,6 +13,7 @@ from rocekit.findings.stories.naks_alone import naks_alone
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
 from rocekit.findings.stories.unidentified import is_doubted, unidentified_ways
+from rocekit.findings.stories.unseen_rnrs import unseen_rnrs
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
+    behind_rnrs = {id(s) for s in unseen_rnrs(evidence.stories)}
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         copies = [copy for s in stories for copy in lost_copies(s)]
@@ -33,6 +35,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         place = sides(stories, copies)
         told = told_by(stories)
         alone = {id(s) for s in naks_alone(evidence, stories)}
+        no_nak = told.alone and any(not (s.certain or s.naks or s.gappy or s.or_overtaken) for s in stories)
+        refused = any(id(s) in behind_rnrs and not s.certain for s in stories)
         if packets == 1:
             what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if told.guessed else ''}lost"
         else:
@@ -62,9 +66,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             evidence=found,
             advice=_advice(place, where)
             + _OR_CORRUPTED * corrupt
-            + (_NO_NAK if told.alone else "")
+            + _NO_NAK * no_nak
             + doubt_words([s for s in stories if id(s) not in alone])
             + _NAKS_ALONE * bool(alone)
+            + _UNSEEN_RNR * refused
             + _UNIDENTIFIED * (without and any(map(is_doubted, stories))),
         )
     yield from _unreliable(evidence)
@@ -139,6 +144,10 @@ _UNIDENTIFIED: Final = (
 _NAKS_ALONE: Final = (
     " “Probably” means: the capture has NAKs, and no request of this direction. A packet that was only "
     "overtaken draws the same NAK."
+)
+_UNSEEN_RNR: Final = (
+    " “Probably” means: an RNR NAK for the first packet of a SEND may have been lost before the capture, or "
+    "missed by it; behind others of this connection, the same NAK came though nothing was lost."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

@@ -1,0 +1,54 @@
+"""NAKs behind an RNR NAK that the capture may not have.
+
+A responder without a receive answers a SEND's first packet with an RNR NAK (IBA Vol. 1, 9.7.5.2.8). rdma_rxe
+answers the packets behind it with a NAK "PSN sequence error" for the same PSN, though nothing was lost. Where
+the RNR NAK itself was lost before the capture, or missed by it, that NAK looks like one of a lost packet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, LOSS, TAIL_LOSS
+from rocekit.findings.stories.copies import misses_packets
+from rocekit.track.passes import BEHIND, OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocekit.findings.stories.story import Story
+
+_Way = tuple[int, int]
+_OF_RESPONSES: Final = frozenset({ACK_LOSS, IMPLIED_NAK})
+
+
+def doubt_unseen_rnrs(stories: Sequence[Story]) -> None:
+    """A loss is only probable where an RNR NAK that the capture does not have may be the cause."""
+    for story in unseen_rnrs(stories):
+        story.certain = False
+
+
+def unseen_rnrs(stories: Sequence[Story]) -> list[Story]:
+    """Losses of a SEND's first packet, in a direction with such NAKs whose responses are lost or missed."""
+    refused: set[_Way] = {_way(s) for s in stories if s.rnrs and s.naks}
+    if not refused:
+        return []
+    lacking = {
+        _way(s)
+        for s in stories
+        if s.rule in _OF_RESPONSES or (s.rule == TAIL_LOSS and not s.certain) or misses_packets(s.connection)
+    }
+    return [s for s in stories if _way(s) in refused & lacking and _may_be_refused(s)]
+
+
+def _may_be_refused(story: Story) -> bool:
+    transfer = story.held_by()
+    if story.rule != LOSS or not story.naks or story.hole is not None or story.places is not None:
+        return False
+    if transfer is None or transfer.operation != "SEND" or transfer.first_psn != story.psn:
+        return False
+    return all(nak.copy in (BEHIND, OPEN) for nak in story.naks)
+
+
+def _way(story: Story) -> _Way:
+    return story.connection.id, story.side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def command(
       rocekit explain x.pcapng
     """
     from rocekit.commands.chosen_wr import transfer_of_wr
-    from rocekit.commands.screen import show
+    from rocekit.commands.screen import show_all
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load, need_packets, not_judged
     from rocekit.errors import RocekitError, check_number
     from rocekit.explanation.transfer import story
@@ -92,12 +93,13 @@ def command(
         if not analysis.transfers:
             raise RocekitError(f"{', '.join(map(str, files))}: no transfers to explain")
         chosen = [max(analysis.transfers, key=lambda t: (len(t.events), t.duration_ns)).id]
-    explanations = [analysis.explain(number) for number in chosen]
     if output == "json":
-        emit(explanations[0].to_dict() if len(explanations) == 1 else [e.to_dict() for e in explanations])
+        documents = (analysis.explain(number).to_dict() for number in chosen)
+        emit(next(documents) if len(chosen) == 1 else documents)
     else:
-        stories = "\n\n".join(story(e, style=coloured, every=steps) for e in explanations)
-        show("\n".join([*not_judged(analysis), stories]))
+        stories = (story(analysis.explain(number), style=coloured, every=steps) for number in chosen)
+        apart = (text if n == 0 else f"\n{text}" for n, text in enumerate(stories))
+        show_all(chain(not_judged(analysis), apart))
     fail_on_damage(analysis)
 
 

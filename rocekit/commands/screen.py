@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _LESS = "FRX"
 """As git sets it: end if the text fits, show colours, leave the text on the screen."""
+_TOGETHER = 256
+"""Texts that are printed at once."""
 
 
 def width() -> int | None:
@@ -136,9 +139,16 @@ def print_pieces(pieces: Iterable[bytes | memoryview]) -> None:
 
 def show(text: str) -> None:
     """Print a text on the screen."""
+    show_all([text])
+
+
+def show_all(texts: Iterable[str]) -> None:
+    """Print texts, each on lines of its own. Many are printed while the next ones are made."""
     is_reported()
+    rest = iter(texts)
     with screen() as out:
-        out.print([text])
+        while some := list(islice(rest, _TOGETHER)):
+            out.print(some)
 
 
 def say(text: str, *, error: bool = False) -> None:

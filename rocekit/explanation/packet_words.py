@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, plural, qpn, size
 
 if TYPE_CHECKING:
-    from rocekit.track.connections import Connection
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
@@ -49,17 +48,16 @@ def ordinal(n: int) -> str:
 
 
 class _Words:
-    """The words for each packet. The columns are lists: for single values they are faster than arrays."""
+    """The words for each packet. The columns are views: for single values they are faster than arrays."""
 
     def __init__(self, stories: ps.PacketStories) -> None:
         analysis = stories.analysis
-        self._c: dict[str, list[Any]] = {name: getattr(stories, name).tolist() for name in _COLUMNS}
-        self._p: dict[str, list[Any]] = {name: stories.packets[name].tolist() for name in _PACKETS}
-        self._reference: list[int] = stories.reference.tolist()
+        self._c = {name: getattr(stories, name).data for name in _COLUMNS}
+        self._p = {name: stories.packets[name].data for name in _PACKETS}
+        self._reference = stories.reference.data
         self._several = analysis.capture.several
         self._addresses = stories.packets.addresses
         self._transfers: list[Transfer] = list(analysis.transfers)
-        self._connections: list[Connection] = list(analysis.connections)
         self._events = stories.events
         self._causes: dict[int, str] = {}
         self._cm = stories.cm
@@ -67,7 +65,6 @@ class _Words:
         for transfer in self._transfers:
             if transfer.acked_frame is not None:
                 self._completed.setdefault(transfer.acked_frame, []).append(transfer)
-        self._names = [_name(t) for t in self._transfers]
 
     def of(self, i: int) -> str:
         role = self._c["role"][i]
@@ -100,7 +97,7 @@ class _Words:
             return f"{raw}the message is not whole in the capture{self._on(i)}"
         transfer = self._transfers[number]
         round_, event = self._c["round"][i], self._event(i)
-        head = f"{self._names[number]}, PSN {psn & MASK}"
+        head = f"{_name(transfer)}, PSN {psn & MASK}"
         if self._c["duplicate"][i]:
             before = self._c["before"][i]
             of = "an earlier one" if before < 0 else self._frame(before)
@@ -152,15 +149,15 @@ class _Words:
         psn, number, syndrome = self._c["psn"][i], self._c["transfer"][i], self._p["syndrome"][i]
         done: list[str] = []
         if role == ps.ACK:
-            done = [self._names[t.id] for t in self._completed.get(self._reference[i], ())]
-        whose = None if number < 0 else self._names[number]
+            done = [_name(t) for t in self._completed.get(self._reference[i], ())]
+        whose = None if number < 0 else _name(self._transfers[number])
         return acknowledgement_words(role, syndrome, psn, whose, done) + self._on(i)
 
     def _datagram(self, i: int) -> str:
         number, psn = self._c["transfer"][i], self._c["psn"][i]
         if number < 0:
             return ""
-        head = f"{self._names[number]}, PSN {psn & MASK}"
+        head = f"{_name(self._transfers[number])}, PSN {psn & MASK}"
         if self._c["duplicate"][i] and self._c["before"][i] >= 0:
             head += self._came_before(self._event(i), self._frame(self._c["before"][i]))
         return f"{head}; datagram of {size(self._p['payload_length'][i])}{self._on(i)}"
@@ -183,10 +180,8 @@ class _WordsOfOne(_Words):
         self._file = file
         self._names_of_files = seen.names
         frames = np.stack([column.whole() for column in seen.frames], axis=1)
-        self._frames: list[list[int]] = frames.tolist()
-        self._seen_ns = [
-            list(times) for times in zip(*(c.whole().tolist() for c in seen.seen_ns), strict=True)
-        ]
+        self._frames = frames.data
+        self._seen_ns = np.stack([column.whole() for column in seen.seen_ns], axis=1).data
         # Which captures contain a connection: only there does a missing packet mean something.
         shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
         np.logical_or.at(shown, stories.connection, frames > 0)
@@ -200,20 +195,20 @@ class _WordsOfOne(_Words):
         return "; ".join([words, *self._elsewhere(i)]) if words else ""
 
     def _elsewhere(self, i: int) -> Iterator[str]:
-        here = self._seen_ns[i][self._file]
+        here = self._seen_ns[i, self._file]
         for other, name in enumerate(self._names_of_files):
-            frame = self._frames[i][other]
+            frame = self._frames[i, other]
             if other == self._file:
                 continue
             if frame:
-                later = self._seen_ns[i][other] - here
+                later = self._seen_ns[i, other] - here
                 when = "later" if later >= 0 else "earlier"
                 yield f"frame {frame} of {name}, {duration(abs(later))} {when}"
             elif self._shown[self._c["connection"][i]][other]:
                 yield f"not in {name}"
 
     def _frame(self, row: int) -> str:
-        own = self._frames[row][self._file]
+        own = self._frames[row, self._file]
         if own:
             return f"frame {own}"
         file, number = divmod(self._reference[row], 1 << FRAME_BITS)

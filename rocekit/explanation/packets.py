@@ -199,7 +199,10 @@ def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketS
 
 def tracked_packets(analysis: Results) -> Packets:
     """The packets as the analysis read them: each once, in order, on the aligned clocks."""
-    packets, orders = analysis.read_packets(), analysis.capture.orders
+    orders = analysis.capture.orders
+    if not analysis.capture.several and not orders and (narrow := analysis.read_narrow()) is not None:
+        return narrow
+    packets = analysis.read_packets()
     if not analysis.capture.several:
         return orders[0].of(packets) if orders else packets
     parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]

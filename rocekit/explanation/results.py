@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -245,20 +246,29 @@ class Results:
         Raises:
             ValueError: standard input was analysed, which cannot be read again.
         """
+        decoder = Decoder(foreign=LEFT_OUT)
+        parts = [part for part in self._read_again(decoder) if len(part)]
+        rest = decoder.rest()
+        return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])
+
+    def read_narrow(self) -> Packets | None:
+        """As ``read_packets``, in narrow types; None if the packets do not come in the order of one file."""
+        from rocekit.packets.narrow import Narrow
+
+        kept, decoder = Narrow(), Decoder(foreign=LEFT_OUT)
+        for part in self._read_again(decoder):
+            kept(part)
+        return kept.packets() if decoder.rest() is None else None
+
+    def _read_again(self, decoder: Decoder) -> Iterator[Packets]:
         if "-" in self.paths:
             raise ValueError("standard input cannot be read again: analyse a file to get at its packets")
-        decoder = Decoder(foreign=LEFT_OUT)
-        parts = []
         for number, path in enumerate(self.paths):
             with open_capture(path, file=number) as reader:
                 one = self.capture.doubled or self.capture.twice.get(number)
-                if one is None:
-                    parts += [decoder.decode(batch) for batch in reader]
-                else:
-                    parts += [one.split(batch, decoder.decode(batch)) for batch in reader]
-        rest = decoder.rest()
-        parts = [part for part in parts if len(part)]
-        return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])
+                for batch in reader:
+                    packets = decoder.decode(batch)
+                    yield packets if one is None else one.split(batch, packets)
 
     def html_of(self, what: object) -> str:
         """What a notebook shows of a finding or an explanation of this analysis."""

@@ -6,8 +6,8 @@ data is exact.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -17,19 +17,24 @@ import numpy as np
 from rocekit import wire
 from rocekit.explanation.packets import CAUSES, ROLES, PacketStories
 from rocekit.files.frame_names import frame_name
+from rocekit.report import json_text
 from rocekit.report.happenings import CM, FAILED, happenings, journal_times
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
+    from rocekit.track.transfers import Transfer
 
 EVENT_SCHEMA: Final = "urn:x-rocekit:qlog:events:roce-1"
 #: What begins a record of a JSON text sequence (RFC 7464).
 _RECORD: Final = "\x1e"
 _PIECE: Final = 10_000
+#: What is told of a transfer when it begins, and when it ends.
+_BEGUN: Final = ("requester", "operation", "bytes", "packets", "first_psn", "last_psn", "remote_va", "rkey")
+_ENDED: Final = ("status", "retransmitted_packets", "naks", "rnr_naks", "timeouts")
 
-#: (time_ns, order among events of one time, name, connection, data)
-_Event = tuple[int, int, str, "int | None", dict[str, Any]]
+#: (time_ns, order among events of one time, name, connection, data or what makes them, as there may be many)
+_Event = tuple[int, int, str, "int | None", dict[str, Any] | Callable[[], dict[str, Any]]]
 
 
 def write_qlog(analysis: Results, stories: PacketStories, out: IO[bytes]) -> int:
@@ -50,11 +55,12 @@ def write_qlog(analysis: Results, stories: PacketStories, out: IO[bytes]) -> int
 
 
 def _record(value: object) -> str:
-    return f"{_RECORD}{json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n"
+    return f"{_RECORD}{json_text.line(value)}\n"
 
 
 def _line(event: _Event) -> str:
-    time_ns, _, name, connection, data = event
+    time_ns, _, name, connection, made = event
+    data = made() if callable(made) else made
     whole: dict[str, Any] = {"time": time_ns / 1e6, "name": name, "data": {"time_ns": time_ns} | data}
     if connection is not None:
         whole["group_id"] = str(connection)
@@ -110,6 +116,11 @@ def _packets(stories: PacketStories) -> Iterator[_Event]:
             yield time, 5, "roce:packet", connection if connection >= 0 else None, data
 
 
+def _told(transfer: Transfer, keys: tuple[str, ...]) -> dict[str, Any]:
+    told = transfer.to_dict()
+    return {"transfer": transfer.id} | {key: told[key] for key in keys}
+
+
 def _events(analysis: Results) -> Iterator[_Event]:
     """All but the packets."""
     several = analysis.capture.several
@@ -118,18 +129,15 @@ def _events(analysis: Results) -> Iterator[_Event]:
         own = {k: told[k] for k in ("transport", "a", "b", "paired_by", "path_mtu")}
         yield connection.first_ns or 0, 0, "roce:connection", connection.id, own
     for transfer in analysis.transfers:
-        id, told = transfer.connection.id, transfer.to_dict(several=several)
+        id = transfer.connection.id
         posted, polled = journal_times(transfer, analysis)
         if posted is not None:
-            yield posted, 2, "verbs:wr_posted", id, {"transfer": transfer.id, "wr": told["wr"]}
-        keys = ("requester", "operation", "bytes", "packets", "first_psn", "last_psn", "remote_va", "rkey")
-        begun = {"transfer": transfer.id} | {k: told[k] for k in keys}
-        yield transfer.first_ns, 3, "roce:transfer_begun", id, begun
-        counts = ("status", "retransmitted_packets", "naks", "rnr_naks", "timeouts")
-        ended = {"transfer": transfer.id} | {k: told[k] for k in counts}
-        yield transfer.first_ns + transfer.duration_ns, 6, "roce:transfer_ended", id, ended
+            yield posted, 2, "verbs:wr_posted", id, partial(_told, transfer, ("wr",))
+        yield transfer.first_ns, 3, "roce:transfer_begun", id, partial(_told, transfer, _BEGUN)
+        ended_ns = transfer.first_ns + transfer.duration_ns
+        yield ended_ns, 6, "roce:transfer_ended", id, partial(_told, transfer, _ENDED)
         if polled is not None:
-            yield polled, 7, "verbs:wc_polled", id, {"transfer": transfer.id, "wc": told["wc"]}
+            yield polled, 7, "verbs:wc_polled", id, partial(_told, transfer, ("wc",))
     for record in analysis.cm:
         told = record.to_dict(several=several)
         time, connection_id = told.pop("time_ns"), told.pop("connection")

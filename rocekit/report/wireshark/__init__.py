@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -52,38 +53,33 @@ def write_sidecar(analysis: Results, out: str | Path) -> int:
     return count
 
 
-def _lines(stories: PacketStories) -> list[list[str]]:
+def _lines(stories: PacketStories) -> Iterator[list[str]]:
     packets = stories.packets
     findings: dict[int, list[Finding]] = defaultdict(list)
     for finding in stories.analysis.findings:
         for row in set(stories.rows_of(list(finding.frames)).tolist()):
             findings[row].append(finding)
     columns = zip(
-        packets.frame.tolist(),
-        packets.time_ns.tolist(),
-        *(getattr(stories, name).tolist() for name in ("connection", "transfer", "role", "round", "cause")),
+        *(column.data for column in (packets.frame, packets.time_ns, stories.connection, stories.transfer)),
+        *(column.data for column in (stories.role, stories.round, stories.cause)),
         describe(stories),
         strict=True,
     )
-    lines = []
     for row, (frame, time, connection, transfer, role, sent, cause, words) in enumerate(columns):
         own = findings.get(row, [])
         worst = min((SEVERITIES.index(f.severity) for f in own), default=-1)
-        lines.append(
-            [
-                str(frame),
-                f"{time // 10**9}.{time % 10**9:09d}",
-                _known(connection, connection >= 0),
-                _known(transfer, transfer >= 0),
-                ROLES[role],
-                _known(sent, sent > 0),
-                CAUSES[cause] if cause > 0 else "",
-                ",".join(dict.fromkeys(f.rule for f in own)),
-                SEVERITIES[worst] if worst >= 0 else "",
-                " ".join(words.split()),
-            ]
-        )
-    return lines
+        yield [
+            str(frame),
+            f"{time // 10**9}.{time % 10**9:09d}",
+            _known(connection, connection >= 0),
+            _known(transfer, transfer >= 0),
+            ROLES[role],
+            _known(sent, sent > 0),
+            CAUSES[cause] if cause > 0 else "",
+            ",".join(dict.fromkeys(f.rule for f in own)),
+            SEVERITIES[worst] if worst >= 0 else "",
+            " ".join(words.split()),
+        ]
 
 
 def _known(value: int, there: bool) -> str:

@@ -117,8 +117,8 @@ def test_the_capture_is_whole(look: Look, name: str) -> None:
 def done_transfers(seen: Seen) -> list[Transfer]:
     """The transfers that are over for their program."""
     transfers = seen.analysis.transfers
-    # rping disconnects when it has the last message, whether or not a fault took the message's ACK.
-    leaves = seen.job.netem is not None and seen.job.client.startswith("rping")
+    # These leave when they have the last message, whether or not a fault took the message's ACK.
+    leaves = seen.job.netem is not None and seen.job.client.startswith(("rping", "ibv_"))
     last = {(t.connection.id, t.side): t.id for t in transfers if leaves}.values()
     done = DONE[seen.truth["transport"]]
     return [t for t in transfers if t.status in done or (t.status == "unacknowledged" and t.id in last)]

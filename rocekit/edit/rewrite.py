@@ -275,7 +275,7 @@ class _Checks:
             found = int.from_bytes(data[layout.ip + _IPV4_CHECKSUM : layout.ip + _IPV4_CHECKSUM + 2], "big")
             # Zero is a checksum that the interface was to compute.
             self._ip = self._ipv4(data) ^ found if found else 0
-        if layout.roce_version == 2:
+        if layout.roce_version == 2 and layout.end >= layout.bth:  # else there is no datagram to add up
             found = int.from_bytes(data[self._udp_at + 6 : self._udp_at + 8], "big")
             self._udp = self._udp_of(data) ^ found if found else None
         self._icrc = None

@@ -147,7 +147,7 @@ _NAKS_ALONE: Final = (
 )
 _UNSEEN_RNR: Final = (
     " “Probably” means: an RNR NAK for the first packet of a SEND may have been lost before the capture, or "
-    "missed by it; behind others of this connection, the same NAK came though nothing was lost."
+    "missed by it; behind RNR NAKs of this connection that the capture has, such a NAK came as well."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

@@ -6,3 +6,4 @@ from contextlib import nullcontext
 
 nogil = gil = nullcontext()
 compiled = False
+compiled = False

@@ -16,9 +16,10 @@ cpdef bint _is_before(Event event, Event other)
 
 
 cdef class Sink:
+    cdef public int64_t numbered
+
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)
-    cpdef int64_t counted(self)
     cpdef made(self, Transfer transfer)
     cpdef bint leaves_out(
         self, Connection connection, int64_t side, int64_t kind, str status, int64_t size, int64_t duration_ns

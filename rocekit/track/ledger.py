@@ -33,17 +33,19 @@ _HAS_RETH: Final = tuple(v in wire.OPCODES and wire.RETH in wire.OPCODES[v].head
 
 
 class Sink:
-    """Takes the transfers of all connections as they begin, change and end."""
+    """Takes the transfers of all connections as they begin, change and end.
+
+    Attributes:
+        numbered: how many transfers have numbers, those that are no objects among them.
+    """
+
+    numbered: int
 
     def next_id(self) -> int:
         """The number of the next transfer."""
         raise NotImplementedError
 
     def began(self, transfer: Transfer) -> None:
-        raise NotImplementedError
-
-    def counted(self) -> int:
-        """A transfer began that is no object yet: its number."""
         raise NotImplementedError
 
     def made(self, transfer: Transfer) -> None:

@@ -32,13 +32,13 @@ cdef class RecentResponses:
     cdef int64_t[64] _ring  # RING words
 
     @cython.locals(step=int64_t)
-    cpdef came(self, int64_t p, int64_t ip_id)
+    cpdef void came(self, int64_t p, int64_t ip_id) noexcept nogil
 
     @cython.locals(counts=bint)
     cpdef bint is_late(self, int64_t ip_id)
 
     @cython.locals(word=int64_t)
-    cpdef int64_t id_of(self, int64_t p)
+    cpdef int64_t id_of(self, int64_t p) noexcept nogil
 
     @cython.locals(slot=int64_t, word=int64_t)
     cpdef bint was(self, int64_t p, int64_t ip_id)
@@ -76,40 +76,41 @@ cdef class Recent:
     @cython.locals(ring=AllSlots, slot=int64_t, word=int64_t, to=int64_t)
     cpdef _grow(self)
 
-    @cython.locals(ring=AllSlots, word=int64_t)
-    cpdef int64_t _sent_word(self, int64_t at)
+    @cython.locals(word=int64_t)
+    cpdef int64_t _sent_word(self, int64_t at) noexcept nogil
 
     @cython.locals(at=int64_t)
-    cpdef int64_t _sent_at(self, int64_t p)
+    cpdef int64_t _sent_at(self, int64_t p) noexcept nogil
 
-    @cython.locals(ring=AllSlots, word=int64_t)
-    cpdef int64_t _covered_word(self, int64_t at)
+    @cython.locals(word=int64_t)
+    cpdef int64_t _covered_word(self, int64_t at) noexcept nogil
 
     @cython.locals(at=int64_t)
-    cpdef int64_t _covered_at(self, int64_t p)
+    cpdef int64_t _covered_at(self, int64_t p) noexcept nogil
+
+    cpdef int64_t _covered_anew(self, int64_t p) noexcept nogil
 
     @cython.locals(ring=AllSlots, n=int64_t, word=int64_t, to=int64_t)
-    cpdef int64_t _covered_anew(self, int64_t p)
+    cpdef _cover_all(self)
 
-    cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
+    cpdef void sent(self, Rows r, Py_ssize_t i, int64_t p) noexcept nogil
 
     @cython.locals(at=int64_t, step=int64_t)
-    cpdef sent_as(self, int64_t ip_id, int64_t time_ns, int64_t p)
+    cpdef void sent_as(self, int64_t ip_id, int64_t time_ns, int64_t p) noexcept nogil
 
     @cython.locals(at=int64_t)
-    cpdef int64_t sent_psn(self, int64_t p)
+    cpdef int64_t sent_psn(self, int64_t p) noexcept nogil
 
     @cython.locals(at=int64_t)
-    cpdef int64_t sent_id(self, int64_t p)
+    cpdef int64_t sent_id(self, int64_t p) noexcept nogil
 
     @cython.locals(at=int64_t)
-    cpdef int64_t sent_ns(self, int64_t p)
+    cpdef int64_t sent_ns(self, int64_t p) noexcept nogil
 
-    @cython.locals(ring=AllSlots, sent_ns=int64_t)
-    cdef int64_t _sent_time_ns(self, int64_t at)
+    @cython.locals(sent_ns=int64_t)
+    cdef int64_t _sent_time_ns(self, int64_t at) noexcept nogil
 
-    @cython.locals(ring=AllSlots)
-    cdef _put_sent(self, int64_t at, int64_t word, int64_t time_ns)
+    cdef void _put_sent(self, int64_t at, int64_t word, int64_t time_ns) noexcept nogil
 
     cpdef int64_t last_sent_ns(self, int64_t p)
 
@@ -132,21 +133,20 @@ cdef class Recent:
     cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
     @cython.locals(at=int64_t, slot=int64_t)
-    cpdef covered(self, int64_t upto, int64_t time_ns, int64_t msn)
+    cpdef void covered(self, int64_t upto, int64_t time_ns, int64_t msn) noexcept nogil
 
-    @cython.locals(ring=AllSlots)
-    cdef _put_covered(self, int64_t at, int64_t word, int64_t time_ns)
+    cdef void _put_covered(self, int64_t at, int64_t word, int64_t time_ns) noexcept nogil
 
     cpdef _said_again(self, int64_t slot)
 
     @cython.locals(took_ns=int64_t)
-    cpdef answered(self, int64_t p, int64_t time_ns)
+    cpdef void answered(self, int64_t p, int64_t time_ns) noexcept nogil
 
     @cython.locals(q=int64_t, took_ns=int64_t)
     cpdef drew(self, int64_t p, int64_t high, int64_t time_ns)
 
     @cython.locals(at=int64_t)
-    cpdef int64_t covered_upto(self, int64_t p)
+    cpdef int64_t covered_upto(self, int64_t p) noexcept nogil
 
     @cython.locals(found=int64_t, at=Py_ssize_t, upto=int64_t, q=int64_t)
     cpdef int64_t covered_before(self, int64_t p, int64_t least)
@@ -166,7 +166,7 @@ cdef class Recent:
     )
     cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)
 
-    cpdef responded(self, int64_t p, int64_t ip_id)
+    cpdef void responded(self, int64_t p, int64_t ip_id) noexcept nogil
     cpdef bint is_late_response(self, int64_t ip_id)
     cpdef int64_t response_id(self, int64_t p)
 

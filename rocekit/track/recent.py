@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.rest.numbers import NumberReader, NumberWriter
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 #: Packets remembered of each direction: when they came, and with which IPv4 identification.
 RING: Final = 64
 _SLOT: Final = RING - 1
@@ -70,15 +75,9 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self.last_tx_ns = 0
-        self.last_rx_ns = 0
-        self.back_ns = 0
-        self.once_from = 0
-        self.turnaround_ns = 0
-        self.overtaken = 0
-        self.ids_followed = 0
-        self.ids_broke = 0
-        self._last_id = -1
+        self.last_tx_ns = self.last_rx_ns = self.back_ns = 0
+        self.once_from = self.turnaround_ns = self.overtaken = 0
+        self.ids_followed, self.ids_broke, self._last_id = 0, 0, -1
         # By slot: the PSN, and when that was first said.
         self._first_said: dict[int, tuple[int, int]] | None = None
         if not COMPILED:
@@ -163,8 +162,7 @@ class Recent:
         self._ring, self._mask = ring, _SLOT
 
     def _sent_word(self, at: int) -> int:
-        ring = self._ring
-        word: int = self._few[at] if ring is None else ring.words[at]
+        word: int = self._few[at] if self._ring is None else self._ring.words[at]
         return word - _ID_UNIT
 
     def _sent_at(self, p: int) -> int:
@@ -173,8 +171,7 @@ class Recent:
         return at if self._mask == _SLOT or not (self._sent_word(at) >> _ID_BITS ^ p) & _SLOT else -1
 
     def _covered_word(self, at: int) -> int:
-        ring = self._covered_ring
-        word: int = self._few_covered[at] if ring is None else ring.words[at]
+        word: int = self._few_covered[at] if self._covered_ring is None else self._covered_ring.words[at]
         return word - _MSN_UNIT
 
     def _covered_at(self, p: int) -> int:
@@ -193,13 +190,18 @@ class Recent:
         if self._covered < _FEW_COVERED:
             self._covered += 1
             return (self._covered - 1) * _WORDS
+        with cython.gil:
+            self._cover_all()
+        return ((p - 1) & _SLOT) * _WORDS
+
+    def _cover_all(self) -> None:
+        """More responses than the few slots have room for: from now on there is one for each."""
         ring = AllSlots()
         for n in range(_FEW_COVERED):
             word = self._few_covered[n * _WORDS]
             to = (((word - _MSN_UNIT) >> _MSN_BITS) - 1 & _SLOT) * _WORDS
             ring.words[to], ring.words[to + 1] = word, self._few_covered[n * _WORDS + 1]
         self._covered_ring, self._covered = ring, RING
-        return ((p - 1) & _SLOT) * _WORDS
 
     # ------------------------------------------------------------------ requests
 
@@ -218,7 +220,8 @@ class Recent:
         self._last_id = ip_id
         at = (p & self._mask) * _WORDS
         if self._mask != _SLOT and self._sent_word(at) != _NOTHING_SENT and self._sent_at(p) < 0:
-            self._grow()
+            with cython.gil:
+                self._grow()
             at = (p & self._mask) * _WORDS
         self.last_tx_ns = time_ns
         self._put_sent(at, (p + 1) * _ID_UNIT + ip_id, time_ns)
@@ -239,16 +242,14 @@ class Recent:
         return self._sent_time_ns(at) if at >= 0 else 0
 
     def _sent_time_ns(self, at: int) -> int:
-        ring = self._ring
-        sent_ns: int = self._few[at + 1] if ring is None else ring.words[at + 1]
+        sent_ns: int = self._few[at + 1] if self._ring is None else self._ring.words[at + 1]
         return sent_ns
 
     def _put_sent(self, at: int, word: int, time_ns: int) -> None:
-        ring = self._ring
-        if ring is None:
+        if self._ring is None:
             self._few[at], self._few[at + 1] = word, time_ns
         else:
-            ring.words[at], ring.words[at + 1] = word, time_ns
+            self._ring.words[at], self._ring.words[at + 1] = word, time_ns
 
     def last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
@@ -329,7 +330,8 @@ class Recent:
         """
         slot = upto & _SLOT
         if self.covered_upto(slot) == upto:
-            self._said_again(slot)
+            with cython.gil:
+                self._said_again(slot)
         at = self._covered_at(upto)
         if at < 0:
             at = self._covered_anew(upto)
@@ -337,11 +339,10 @@ class Recent:
         self._put_covered(at, (upto + 1) * _MSN_UNIT + (msn + 1), time_ns)
 
     def _put_covered(self, at: int, word: int, time_ns: int) -> None:
-        ring = self._covered_ring
-        if ring is None:
+        if self._covered_ring is None:
             self._few_covered[at], self._few_covered[at + 1] = word, time_ns
         else:
-            ring.words[at], ring.words[at + 1] = word, time_ns
+            self._covered_ring.words[at], self._covered_ring.words[at + 1] = word, time_ns
 
     def _said_again(self, slot: int) -> None:
         """A response says what one before said: remember when the first since the last go-back came."""
@@ -428,7 +429,8 @@ class Recent:
     def responded(self, p: int, ip_id: int) -> None:
         """A READ response with PSN ``p`` came."""
         if self._responses is None:
-            self._responses = RecentResponses()
+            with cython.gil:
+                self._responses = RecentResponses()
         self._responses.came(p, ip_id)
 
     def is_late_response(self, ip_id: int) -> bool:
@@ -452,8 +454,7 @@ class RecentResponses:
     """
 
     def __init__(self) -> None:
-        self.followed = 0
-        self.broke = 0
+        self.followed = self.broke = 0
         self._newest = -1
         self._ring: Any = _NO_RESPONSES[:]
 

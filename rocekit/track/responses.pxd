@@ -42,7 +42,8 @@ cdef class Responses:
     )
 
     @cython.locals(copied=bint)
-    cpdef note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
+    cpdef void note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame) noexcept nogil
+    cdef _note_answer(self, int64_t p)
 
     @cython.locals(
         time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event,

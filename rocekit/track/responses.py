@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from rocekit.track.recent import Recent
     from rocekit.track.repeats import Troubles
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 
 class Responses:
     """The responses to one side's requests.
@@ -140,13 +145,19 @@ class Responses:
             self.connection.duplicate_acks += 1
             copied = ip_id != 0 and ip_id == self.last_id
             if copied:
-                self.connection.note_copied_ack(frame)
+                with cython.gil:
+                    self.connection.note_copied_ack(frame)
             elif ip_id == -self.last_id:
                 ip_id = -ip_id
         elif ip_id == self.last_id or ip_id == -self.last_id:
             ip_id = -ip_id
         self.last_psn, self.last_msn, self.last_id = p, msn, ip_id
-        if self.answered is not None and p == self.answered.answer_psn and not copied:
+        if self.answered is not None and not copied:
+            with cython.gil:
+                self._note_answer(p)
+
+    def _note_answer(self, p: int) -> None:
+        if self.answered is not None and p == self.answered.answer_psn:
             self.answered.same_answers += 1
 
     def _acknowledge(self, upto: int, time_ns: int, frame: int) -> None:

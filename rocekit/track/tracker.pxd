@@ -28,7 +28,6 @@ cdef class Tracker(LoneFlows):
     cdef public list transfers
     cdef public object left_out
     cdef public Kept _kept
-    cdef public int64_t _began
     cdef public object cm
     cdef public list malformed
     cdef public list bad_icrc
@@ -49,7 +48,6 @@ cdef class Tracker(LoneFlows):
     cpdef int64_t next_id(self)
     @cython.locals(connection=Connection)
     cpdef began(self, Transfer transfer)
-    cpdef int64_t counted(self)
     cpdef made(self, Transfer transfer)
     cpdef bint leaves_out(
         self, Connection connection, int64_t side, int64_t kind, str status, int64_t size, int64_t duration_ns

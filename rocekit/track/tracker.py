@@ -86,7 +86,7 @@ class Tracker(LoneFlows):
         self.transfers: list[Transfer] = []
         self._kept = None if plain is None else Kept(plain)
         self.left_out: Counter[str] = Counter()
-        self._began = 0
+        self.numbered = 0
         self.cm = Exchanges()
         self.malformed: list[tuple[int, int]] = []
         self.bad_icrc: list[int] = []
@@ -110,20 +110,16 @@ class Tracker(LoneFlows):
     # ------------------------------------------------------------------ what tracking reports
 
     def next_id(self) -> int:
-        return self._began
+        return self.numbered
 
     def began(self, transfer: Transfer) -> None:
-        self._began += 1
+        self.numbered += 1
         if self._kept is None:
             self.transfers.append(transfer)
         else:
             self._kept.add(transfer)
         connection: Connection = transfer.connection
         connection.transfers += 1
-
-    def counted(self) -> int:
-        self._began += 1
-        return self._began - 1
 
     def made(self, transfer: Transfer) -> None:
         if self._kept is None:

@@ -1,4 +1,5 @@
-# The types of clean_lane.py where it is compiled; see setup.py.
+# The types of clean_lane.py where it is compiled; see setup.py. What works without the interpreter's lock has
+# no objects of its own, and gives a value even where nobody needs one: -1 says that it raised an error.
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -6,7 +7,6 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.connections cimport Connection
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
-from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.repeats cimport Troubles
 from rocekit.track.requests cimport Requests
@@ -25,7 +25,6 @@ cdef int64_t HAS_INVALIDATE
 cdef int64_t IS_A_READ
 cdef int64_t IS_ACKED
 cdef int64_t IS_ENDED
-cdef int64_t IS_MADE
 cdef int64_t LAST_FRAME
 cdef int64_t LAST_NS
 cdef int64_t NEXT
@@ -42,6 +41,7 @@ cdef int64_t IS_DATA
 cdef int64_t IS_OF
 cdef int64_t IS_READ
 cdef int64_t _SAYS_ACK
+cdef int64_t _SHORT
 cdef int64_t MANY
 cdef int64_t NONE
 cdef int64_t ECN_CE
@@ -49,6 +49,10 @@ cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t RESYNC
 cdef int64_t WINDOW
+
+
+cdef extern from "Python.h":
+    void* PyList_GET_ITEM(list sides, Py_ssize_t flow) noexcept nogil  # counts no reference
 
 
 @cython.final
@@ -68,38 +72,37 @@ cdef class CleanLane:
 
     cpdef begin(self, Rows r, int64_t flows)
 
-    @cython.locals(i=Py_ssize_t, side=CleanSide, other=CleanSide, what=int64_t)
+    @cython.locals(few=Py_ssize_t, i=Py_ssize_t)
     cpdef Py_ssize_t takes(self, Rows r, Py_ssize_t start, Py_ssize_t end)
 
-    @cython.locals(progress=Progress, rows=TransferRows, payload=int64_t, p=int64_t, at=int64_t, announced=int64_t, psns=int64_t)
-    cdef bint _request(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
+    @cython.locals(i=Py_ssize_t)
+    cdef Py_ssize_t _stretch(self, Rows r, Py_ssize_t start, Py_ssize_t end) except -1 nogil
+
+    @cython.locals(what=int64_t)
+    cdef bint _take(self, CleanSide side, Rows r, Py_ssize_t i) except -1 nogil
+
+    @cython.locals(payload=int64_t, p=int64_t, at=int64_t, announced=int64_t, psns=int64_t, has_room=bint)
+    cdef bint _request(self, CleanSide side, TransferRows rows, Rows r, Py_ssize_t i, int64_t what) except -1 nogil
 
     @cython.locals(at=int64_t)
-    cdef int64_t _open(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
+    cdef int64_t _open(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what) except -1 nogil
 
-    cdef _append(self, CleanSide side, int64_t at)
+    cdef void _append(self, CleanSide side, int64_t at) noexcept nogil
 
-    @cython.locals(rows=TransferRows)
-    cdef _close(self, CleanSide side, int64_t at, Rows r, Py_ssize_t i, int64_t what)
+    cdef bint _close(
+        self, CleanSide side, TransferRows rows, int64_t at, Rows r, Py_ssize_t i, int64_t what
+    ) except -1 nogil
 
-    cdef _measure(self, CleanSide side, Rows r, Py_ssize_t i)
+    @cython.locals(time_ns=int64_t, frame=int64_t, p=int64_t)
+    cdef bint _ack(self, CleanSide side, Rows r, Py_ssize_t i) except -1 nogil
 
-    @cython.locals(is_made=int64_t, transfer=Transfer)
-    cdef _report(self, CleanSide side, int64_t at)
+    @cython.locals(time_ns=int64_t, frame=int64_t, p=int64_t, at=int64_t, ends=bint)
+    cdef bint _data(self, CleanSide side, TransferRows rows, Rows r, Py_ssize_t i, int64_t what) except -1 nogil
 
-    @cython.locals(progress=Progress, recent=Recent, time_ns=int64_t, frame=int64_t, p=int64_t)
-    cdef bint _ack(self, CleanSide side, Rows r, Py_ssize_t i)
+    cdef bint _complete(self, CleanSide side, int64_t at, int64_t time_ns, int64_t frame) except -1 nogil
 
-    @cython.locals(
-        requests=Requests, rows=TransferRows, progress=Progress, time_ns=int64_t, frame=int64_t, p=int64_t, at=int64_t,
-        ends=bint
-    )
-    cdef bint _data(self, CleanSide side, Rows r, Py_ssize_t i, int64_t what)
-
-    cdef _complete(self, CleanSide side, int64_t at, int64_t time_ns, int64_t frame)
-
-    @cython.locals(requests=Requests, rows=TransferRows, progress=Progress, at=int64_t)
-    cdef _cover(self, CleanSide side, int64_t p, int64_t time_ns, int64_t frame)
+    @cython.locals(at=int64_t)
+    cdef bint _cover(self, CleanSide side, TransferRows rows, int64_t p, int64_t time_ns, int64_t frame) except -1 nogil
 
     cpdef send_on(self, int64_t flow, CleanSide side)
     cpdef forget_flows(self)
@@ -111,16 +114,15 @@ cdef class CleanLane:
     @cython.locals(transfer=Transfer)
     cpdef leave(self, CleanSide side)
 
-    @cython.locals(at=int64_t)
     cpdef list hand_over(self, CleanSide side)
-
-    @cython.locals(at=int64_t, forgets=bint, transfer=Transfer)
     cpdef end(self, CleanSide side)
-
-    cdef _clear(self, CleanSide side)
 
     @cython.locals(connection=Connection, other=CleanSide, at=int64_t)
     cpdef flush(self, CleanSide side)
 
     @cython.locals(side=CleanSide, seen=CleanSide, n=Py_ssize_t, fetched=Py_ssize_t)
     cpdef over(self)
+
+
+cdef inline bint _take_of(CleanLane lane, list sides, Rows r, Py_ssize_t i) except -1 nogil:
+    return lane._take(<CleanSide>PyList_GET_ITEM(sides, r.flow[i]), r, i)

@@ -43,7 +43,6 @@ from rocekit.track.lane.row_layout import (
     IS_A_READ,
     IS_ACKED,
     IS_ENDED,
-    IS_MADE,
     LAST_FRAME,
     LAST_NS,
     NEXT,
@@ -64,7 +63,20 @@ if TYPE_CHECKING:
     from rocekit.track.requests import Requests
     from rocekit.track.transfers import Transfer
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 _SAYS_ACK: Final = wire.ACK
+#: The interpreter's lock is let go of after so many rows: for a few it would take as long as they do.
+_SHORT: Final = 64
+
+if not cython.compiled:  # else it is in the .pxd file, where it works without the interpreter's lock
+
+    def _take_of(lane: CleanLane, sides: list[CleanSide | None], r: Rows, i: int) -> bool:
+        """Take the packet at row ``i``, of a flow that one of ``sides`` sends."""
+        return lane._take(sides[r.flow[i]], r, i)
 
 
 class CleanLane:
@@ -104,47 +116,67 @@ class CleanLane:
             self._sides += [None] * (2 * flows - len(self._sides))
 
     def takes(self, r: Rows, start: int, end: int) -> int:
-        """Take the rows from ``start`` on that are in order; gives the first that is not, or ``end``."""
+        """Take the rows from ``start`` on that are in order; gives the first that is not, or ``end``.
+
+        Most are taken without the interpreter's lock, so that the next batch is decoded meanwhile.
+        """
+        few = min(start + _SHORT, end)
+        i = self._stretch(r, start, few)
+        if few <= i < end:
+            with cython.nogil:
+                i = self._stretch(r, i, end)
+        return i
+
+    def _stretch(self, r: Rows, start: int, end: int) -> int:
         i = start
         while i < end:
             if i >= self._fetched:
-                self._fetched = fetch(self._sides, self.rows.words, r, i)
-            side = self._sides[r.flow[i]]
-            if side is None:
+                with cython.gil:
+                    self._fetched = fetch(self._sides, self.rows.words, r, i)
+            if not _take_of(self, self._sides, r, i):
                 break
-            what = self._meanings[r.opcode[i]]
-            if what == IS_ACK:
-                other = side.other
-                if other is None or not other.on or not self._ack(other, r, i):
-                    break
-            elif what & IS_OF == IS_DATA:
-                other = side.other
-                if other is None or not other.on or not self._data(other, r, i, what):
-                    break
-            elif what == 0 or not side.on or not self._request(side, r, i, what):
-                break
-            if side.packets == 0:
-                self._touched.append(side)
-            side.packets += 1
-            side.at = i
-            if r.ecn[i] == ECN_CE:
-                side.connection.ce_marked += 1
             i += 1
         return i
 
-    def _request(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
+    def _take(self, side: CleanSide | None, r: Rows, i: int) -> bool:
+        """Take the packet at row ``i``, which ``side`` sends, if it is in order."""
+        if side is None:
+            return False
+        what = self._meanings[r.opcode[i]]
+        if what == IS_ACK:
+            if side.other is None or not side.other.on or not self._ack(side.other, r, i):
+                return False
+        elif what & IS_OF == IS_DATA:
+            if side.other is None or not side.other.on or not self._data(side.other, self.rows, r, i, what):
+                return False
+        elif what == 0 or not side.on or not self._request(side, self.rows, r, i, what):
+            return False
+        if side.packets == 0:
+            with cython.gil:
+                self._touched.append(side)
+        side.packets += 1
+        side.at = i
+        if r.ecn[i] == ECN_CE:
+            side.connection.ce_marked += 1
+        return True
+
+    def _request(self, side: CleanSide, rows: TransferRows, r: Rows, i: int, what: int) -> bool:
         """Take a request that has the next PSN, and is the next packet of its message."""
-        progress, rows, payload = side.progress, self.rows, r.payload_length[i]
-        p, at, psns = progress.expected, side.building, 1
+        payload = r.payload_length[i]
+        p, at, psns = side.progress.expected, side.building, 1
         if r.psn[i] != p & MASK or (payload != side.mtu and not what & ENDS_MESSAGE):
             return False
         if what & BEGINS_MESSAGE:
             if what & IS_OF == IS_READ:
-                psns = side.connection.psns_of_read(r.dma_length[i]) if side.reliable else 0
+                with cython.gil:
+                    psns = side.connection.psns_of_read(r.dma_length[i]) if side.reliable else 0
             if at >= 0 or not 0 < psns <= HALF:
                 return False
-            if side.count + side.before >= 2 * WINDOW and not self._leaving.drop_oldest(side):
-                return False
+            if side.count + side.before >= 2 * WINDOW:
+                with cython.gil:
+                    has_room = self._leaving.drop_oldest(side)
+                if not has_room:
+                    return False
             at = self._open(side, r, i, what)
         else:
             if at < 0 or (self._meanings[rows.words[at + WHAT] & OPCODE_MASK] ^ what) & IS_OF:
@@ -163,16 +195,17 @@ class CleanLane:
             side.reading = at if side.reading < 0 else side.reading
         if what & ENDS_MESSAGE:
             side.building = NONE
-            self._close(side, at, r, i, what)
+            self._close(side, rows, at, r, i, what)
         else:
             side.building = at
-        progress.expected = progress.high = p + psns
+        side.progress.expected = side.progress.high = p + psns
         side.recent.sent(r, i, p)
         return True
 
     def _open(self, side: CleanSide, r: Rows, i: int, what: int) -> int:
         """A message begins: give its row."""
-        at = self.rows.begin(self._sink.counted(), side.progress.expected, r, i, what & HAS_RETH != 0)
+        at = self.rows.begin(self._sink.numbered, side.progress.expected, r, i, what & HAS_RETH != 0)
+        self._sink.numbered += 1
         self._append(side, at)
         side.transfers += 1
         return at
@@ -187,108 +220,97 @@ class CleanLane:
         side.open = at if side.open < 0 else side.open
         side.count += 1
 
-    def _close(self, side: CleanSide, at: int, r: Rows, i: int, what: int) -> None:
+    def _close(self, side: CleanSide, rows: TransferRows, at: int, r: Rows, i: int, what: int) -> bool:
         """The packet at row ``i`` ends its message."""
-        rows = self.rows
         rows.words[at + WHAT] |= IS_ENDED
         if what & IS_OF == IS_READ:  # its responses may be missing; all of a WRITE is here
             rows.words[at + BYTES] = rows.words[at + ANNOUNCED]
-        self._measure(side, r, i)
-        if what & HAS_IMMDT:
-            rows.note_extra(at, HAS_IMMEDIATE, r.lesser("immediate")[i])
-        elif what & HAS_IETH:
-            rows.note_extra(at, HAS_INVALIDATE, r.lesser("invalidate_rkey")[i])
+        side.measure(r.payload_length[i])
+        if what & (HAS_IMMDT | HAS_IETH):
+            with cython.gil:
+                if what & HAS_IMMDT:
+                    rows.note_extra(at, HAS_IMMEDIATE, r.lesser("immediate")[i])
+                else:
+                    rows.note_extra(at, HAS_INVALIDATE, r.lesser("invalidate_rkey")[i])
         if self.reports and not side.reliable:
-            self._report(side, at)
-
-    def _measure(self, side: CleanSide, r: Rows, i: int) -> None:
-        """The packet at row ``i`` is the last of its message, or of a READ's responses."""
-        if r.payload_length[i] > side.largest:
-            side.largest = r.payload_length[i]
-            if side.largest > side.connection.largest_payload:
-                side.connection.largest_payload = side.largest
-
-    def _report(self, side: CleanSide, at: int) -> None:
-        """A transfer has ended, and somebody is to hear of it; who keeps transfers keeps this one."""
-        is_made = self.rows.words[at + WHAT] & IS_MADE
-        transfer = self.rows.object_of(at, side.connection, side.number, side.reliable)
-        if self.shows and not is_made:
-            self._sink.made(transfer)
-        if self.shows or is_made:
-            self.rows.keep(at, transfer)
-        self._sink.ended(transfer)
+            with cython.gil:
+                self._leaving.report(side, at, self.shows)
+        return True
 
     def _ack(self, side: CleanSide, r: Rows, i: int) -> bool:
         """Take an ACK of requests that the side has sent."""
         if not side.counts_acks or r.msn[i] < 0 or self._kinds[r.syndrome[i]] != _SAYS_ACK:
             return False
-        progress, recent, time_ns, frame = side.progress, side.recent, r.time_ns[i], r.frame[i]
-        p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
-        if not progress.expected - RESYNC <= p < progress.expected:
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        p = side.progress.expected + ((r.psn[i] - side.progress.expected + HALF) & MASK) - HALF
+        if not side.progress.expected - RESYNC <= p < side.progress.expected:
             return False
         if side.reading >= 0 and p >= self.rows.words[side.reading + FIRST_PSN]:
             return False  # it skips the responses of a READ
-        recent.answered(p, time_ns)
+        side.recent.answered(p, time_ns)
         side.requests.responses.note_ack(p, r.msn[i], r.ip_id[i], frame)
-        recent.covered(p + 1, time_ns, r.msn[i])
-        self._cover(side, p, time_ns, frame)
+        side.recent.covered(p + 1, time_ns, r.msn[i])
+        self._cover(side, self.rows, p, time_ns, frame)
         return True
 
-    def _data(self, side: CleanSide, r: Rows, i: int, what: int) -> bool:
+    def _data(self, side: CleanSide, rows: TransferRows, r: Rows, i: int, what: int) -> bool:
         """Take the next response of the READ whose responses the side waits for."""
-        requests, rows, at = side.requests, self.rows, side.reading
-        progress, time_ns, frame = requests.progress, r.time_ns[i], r.frame[i]
-        p = progress.expected + ((r.psn[i] - progress.expected + HALF) & MASK) - HALF
-        if not side.counts_acks or requests.responses.again is not None:
+        at, time_ns, frame = side.reading, r.time_ns[i], r.frame[i]
+        p = side.progress.expected + ((r.psn[i] - side.progress.expected + HALF) & MASK) - HALF
+        if not side.counts_acks or side.requests.responses.again is not None:
             return False
-        if not progress.expected - RESYNC <= p < progress.expected:
+        if not side.progress.expected - RESYNC <= p < side.progress.expected:
             return False
         if r.payload_length[i] != side.mtu and not what & ENDS_MESSAGE:
             return False
         if at < 0 or p < rows.words[at + FIRST_PSN]:
-            return side.reads_on(r, i, p)
+            with cython.gil:
+                return side.reads_on(r, i, p)
         ends = p == rows.last_psn(at)
         if p != rows.words[at + EXTRA] or (what & ENDS_MESSAGE != 0) != ends:
             return False
-        requests.recent.covered(p, time_ns, -1)  # it has no MSN
+        side.recent.covered(p, time_ns, -1)  # it has no MSN
         if p == rows.words[at + FIRST_PSN]:
-            self._cover(side, p - 1, time_ns, frame)
-        requests.recent.answered(p, time_ns)
-        requests.recent.responded(p, r.ip_id[i])
+            self._cover(side, rows, p - 1, time_ns, frame)
+        side.recent.answered(p, time_ns)
+        side.recent.responded(p, r.ip_id[i])
         if time_ns >= rows.words[at + LAST_NS]:
             rows.words[at + LAST_NS], rows.words[at + LAST_FRAME] = time_ns, frame
         rows.words[at + EXTRA] = p + 1
         if ends:
-            self._measure(side, r, i)
+            side.measure(r.payload_length[i])
             # As many bytes as came, which need not be as many as were asked for.
             rows.words[at + BYTES] = (p - rows.words[at + FIRST_PSN]) * side.mtu + r.payload_length[i]
             self._complete(side, at, time_ns, frame)
-            self._cover(side, p, time_ns, frame)
+            self._cover(side, rows, p, time_ns, frame)
             while at >= 0 and rows.words[at + WHAT] & (IS_A_READ | IS_ACKED) != IS_A_READ:
                 at = rows.words[at + NEXT]
             side.reading = at
         return True
 
-    def _complete(self, side: CleanSide, at: int, time_ns: int, frame: int) -> None:
+    def _complete(self, side: CleanSide, at: int, time_ns: int, frame: int) -> bool:
         """A response completes a transfer."""
         self.rows.complete(at, time_ns, frame)
         if self.reports:
-            self._report(side, at)
+            with cython.gil:
+                self._leaving.report(side, at, self.shows)
+        return True
 
-    def _cover(self, side: CleanSide, p: int, time_ns: int, frame: int) -> None:
+    def _cover(self, side: CleanSide, rows: TransferRows, p: int, time_ns: int, frame: int) -> bool:
         """A response acknowledges all requests up to PSN ``p``."""
-        requests, rows, progress = side.requests, self.rows, side.progress
-        if p < progress.acked:
-            return
-        progress.acked, progress.acked_ns, progress.acked_frame = p + 1, time_ns, frame
+        if p < side.progress.acked:
+            return False
+        side.progress.acked, side.progress.acked_ns, side.progress.acked_frame = p + 1, time_ns, frame
         if side.objects_open:
-            requests.outcomes.settle()
-            side.objects_open = requests.outcomes.is_open()
+            with cython.gil:
+                side.requests.outcomes.settle()
+                side.objects_open = side.requests.outcomes.is_open()
         at = NONE if side.objects_open else side.open
         while at >= 0 and rows.words[at + WHAT] & IS_ENDED and rows.last_psn(at) <= p:
             if not rows.words[at + WHAT] & IS_ACKED:
                 self._complete(side, at, time_ns, frame)
             at = side.open = rows.words[at + NEXT]
+        return True
 
     # ------------------------------------------------------------------ in and out
 
@@ -338,34 +360,12 @@ class CleanLane:
     def hand_over(self, side: CleanSide) -> list[Transfer]:
         """The state machine gets a side; gives those of its transfers that nobody has heard of as objects."""
         self.flush(side)
-        unmade: list[Transfer] = []
-        at = side.first
-        while at >= 0:
-            at = self._leaving.make(side, at, unmade)
-        self._clear(side)
-        return unmade
+        return self._leaving.hand_over(side)
 
     def end(self, side: CleanSide) -> None:
         """Nothing more comes, so that a summary needs no objects of what is over."""
         self.flush(side)
-        at, forgets = side.first, self._sink.forgets()
-        if forgets:
-            self._sink.settled(side.requests.ledger.window)
-        unmade: list[Transfer] = []
-        while at >= 0:
-            at = (
-                self._leaving.settle(side, at)
-                if forgets and self.rows.is_over(at, side.reliable)
-                else self._leaving.make(side, at, unmade)
-            )
-        self._clear(side)
-        for transfer in unmade:
-            self._sink.made(transfer)
-
-    def _clear(self, side: CleanSide) -> None:
-        side.first = side.last = side.open = side.building = side.reading = NONE
-        side.count = 0
-        side.on = side.requests.in_lane = False
+        self._leaving.end(side)
 
     def flush(self, side: CleanSide) -> None:
         """Count the packets of both directions at their connection."""

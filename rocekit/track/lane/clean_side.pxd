@@ -44,6 +44,8 @@ cdef class CleanSide:
     cdef public object lane
 
     cpdef leave(self)
+    cpdef void measure(self, int64_t payload) noexcept nogil
+    cpdef clear(self)
 
     @cython.locals(requests=Requests, transfer=Transfer)
     cpdef bint reads_on(self, Rows r, Py_ssize_t i, int64_t p)

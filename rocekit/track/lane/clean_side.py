@@ -63,6 +63,19 @@ class CleanSide:
         """What comes next is not in order: the state machine gets all that there is."""
         self.lane.leave(self)
 
+    def measure(self, payload: int) -> None:
+        """A packet with so many bytes is the last of its message, or of a READ's responses."""
+        if payload > self.largest:
+            self.largest = payload
+            if payload > self.connection.largest_payload:
+                self.connection.largest_payload = payload
+
+    def clear(self) -> None:
+        """It has no rows any more, and is not on."""
+        self.first = self.last = self.open = self.building = self.reading = NONE
+        self.count = 0
+        self.on = self.requests.in_lane = False
+
     def reads_on(self, r: Rows, i: int, p: int) -> bool:
         """Take the next response of a READ that is an object, older than all rows."""
         requests = self.requests

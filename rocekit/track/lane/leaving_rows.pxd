@@ -25,6 +25,15 @@ cdef class LeavingRows:
     cdef public TransferRows _rows
     cdef public Sink _sink
 
+    @cython.locals(is_made=int64_t, transfer=Transfer)
+    cpdef report(self, CleanSide side, int64_t at, bint shows)
+
+    @cython.locals(at=int64_t)
+    cpdef list hand_over(self, CleanSide side)
+
+    @cython.locals(at=int64_t, forgets=bint, transfer=Transfer)
+    cpdef end(self, CleanSide side)
+
     @cython.locals(requests=Requests, what=int64_t, transfer=Transfer)
     cpdef int64_t make(self, CleanSide side, int64_t at, list unmade)
 

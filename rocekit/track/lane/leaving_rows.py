@@ -28,6 +28,45 @@ class LeavingRows:
         self._rows = rows
         self._sink = sink
 
+    def report(self, side: CleanSide, at: int, shows: bool) -> None:
+        """A transfer has ended, and somebody is to hear of it; who keeps transfers keeps this one.
+
+        Args:
+            shows: whether somebody looks at the transfers between two batches.
+        """
+        is_made = self._rows.words[at + WHAT] & IS_MADE
+        transfer = self._rows.object_of(at, side.connection, side.number, side.reliable)
+        if shows and not is_made:
+            self._sink.made(transfer)
+        if shows or is_made:
+            self._rows.keep(at, transfer)
+        self._sink.ended(transfer)
+
+    def hand_over(self, side: CleanSide) -> list[Transfer]:
+        """The state machine gets a side; gives those of its transfers that nobody has heard of as objects."""
+        unmade: list[Transfer] = []
+        at = side.first
+        while at >= 0:
+            at = self.make(side, at, unmade)
+        side.clear()
+        return unmade
+
+    def end(self, side: CleanSide) -> None:
+        """Nothing more comes, so that a summary needs no objects of what is over."""
+        at, forgets = side.first, self._sink.forgets()
+        if forgets:
+            self._sink.settled(side.requests.ledger.window)
+        unmade: list[Transfer] = []
+        while at >= 0:
+            at = (
+                self.settle(side, at)
+                if forgets and self._rows.is_over(at, side.reliable)
+                else self.make(side, at, unmade)
+            )
+        side.clear()
+        for transfer in unmade:
+            self._sink.made(transfer)
+
     def make(self, side: CleanSide, at: int, unmade: list[Transfer]) -> int:
         """Make an object of a side's oldest row, for the state machine; gives the next row.
 

@@ -36,15 +36,18 @@ cdef class TransferRows:
     cdef public int64_t[::1] words
     cdef public int64_t _free
     cdef public int64_t _end
+    cdef public int64_t _room
     cdef public dict objects
 
     @cython.locals(at=int64_t)
-    cpdef int64_t new(self)
+    cpdef int64_t new(self) except -1 nogil
 
-    @cython.locals(at=int64_t, w=int64_t[::1])
-    cpdef int64_t begin(self, int64_t id, int64_t psn, Rows r, Py_ssize_t i, bint with_reth)
+    cdef _grow(self)
 
-    cpdef complete(self, int64_t at, int64_t time_ns, int64_t frame)
+    @cython.locals(at=int64_t)
+    cpdef int64_t begin(self, int64_t id, int64_t psn, Rows r, Py_ssize_t i, bint with_reth) except -1 nogil
+
+    cpdef void complete(self, int64_t at, int64_t time_ns, int64_t frame) noexcept nogil
 
     @cython.locals(following=int64_t)
     cpdef int64_t free(self, int64_t at)
@@ -55,7 +58,7 @@ cdef class TransferRows:
     cpdef int64_t duration_ns(self, int64_t at)
 
     cpdef note_extra(self, int64_t at, int64_t flag, object value)
-    cpdef int64_t last_psn(self, int64_t at)
+    cpdef int64_t last_psn(self, int64_t at) noexcept nogil
 
     @cython.locals(w=int64_t[::1])
     cpdef fill(self, int64_t at, Transfer transfer, int64_t opcode)

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 _FEW: Final = 256
 
 
@@ -64,7 +69,7 @@ class TransferRows:
     def __init__(self) -> None:
         self.words: Any = table(0)
         self._free = -1
-        self._end = 0
+        self._end = self._room = 0
         self.objects: dict[int, Transfer] = {}
 
     def new(self) -> int:
@@ -73,28 +78,32 @@ class TransferRows:
         if at >= 0:
             self._free = self.words[at]
             return at
-        if self._end == len(self.words):
-            grown = table(max(_FEW * WIDTH, 2 * self._end))
-            grown[: self._end] = self.words
-            self.words = grown
+        if self._end == self._room:
+            with cython.gil:
+                self._grow()
         at = self._end
         self._end += WIDTH
         return at
 
+    def _grow(self) -> None:
+        grown = table(max(_FEW * WIDTH, 2 * self._end))
+        grown[: self._end] = self.words
+        self.words, self._room = grown, len(grown)
+
     def begin(self, id: int, psn: int, r: Rows, i: int, with_reth: bool) -> int:
         """A row of a transfer whose first packet is at row ``i`` of a batch."""
         at = self.new()
-        w = self.words
-        w[at + NEXT], w[at + ID], w[at + FIRST_PSN], w[at + PACKETS] = -1, id, psn, 1
-        w[at + FIRST_NS] = w[at + LAST_NS] = r.time_ns[i]
-        w[at + FIRST_FRAME] = w[at + LAST_FRAME] = r.frame[i]
-        w[at + BYTES], w[at + WHAT] = r.payload_length[i], r.opcode[i]
-        w[at + VA], w[at + KEY], w[at + ANNOUNCED] = 0, -1, -1
+        self.words[at + NEXT], self.words[at + ID] = -1, id
+        self.words[at + FIRST_PSN], self.words[at + PACKETS] = psn, 1
+        self.words[at + FIRST_NS] = self.words[at + LAST_NS] = r.time_ns[i]
+        self.words[at + FIRST_FRAME] = self.words[at + LAST_FRAME] = r.frame[i]
+        self.words[at + BYTES], self.words[at + WHAT] = r.payload_length[i], r.opcode[i]
+        self.words[at + VA], self.words[at + KEY], self.words[at + ANNOUNCED] = 0, -1, -1
         if with_reth:
             if r.rkey[i] >= 0:
-                w[at + VA], w[at + KEY] = r.remote_va[i], r.rkey[i]
+                self.words[at + VA], self.words[at + KEY] = r.remote_va[i], r.rkey[i]
             if r.dma_length[i] >= 0:
-                w[at + ANNOUNCED] = r.dma_length[i]
+                self.words[at + ANNOUNCED] = r.dma_length[i]
         return at
 
     def complete(self, at: int, time_ns: int, frame: int) -> None:

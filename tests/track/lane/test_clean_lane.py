@@ -19,6 +19,7 @@ from rocekit.soft.wires.faults import at_random
 from rocekit.track.connections import Connection
 from rocekit.track.lane.clean_side import CleanSide
 from rocekit.track.tracker import Tracker
+from rocekit.track.transfers import Transfer
 
 #: All packets through the state machine.
 TROUBLE_LANE = (
@@ -119,6 +120,23 @@ def test_who_follows_a_trace_hears_the_same(captures: list[Path], plain: int | N
         assert [t.to_dict() for t in clean.transfers] == [t.to_dict() for t in slow.transfers]
         assert [c.to_dict() for c in clean.connections] == [c.to_dict() for c in slow.connections]
         assert clean.left_out == slow.left_out
+
+
+@pytest.mark.parametrize("clean_lane", [True, False])
+def test_an_error_of_who_follows_a_trace_ends_it(captures: list[Path], clean_lane: bool) -> None:
+    """Most of the clean lane works without the interpreter's lock; an error there must not be lost."""
+    heard: list[int] = []
+
+    def listener(transfer: Transfer) -> None:
+        heard.append(transfer.id)
+        if len(heard) == 20:
+            raise LookupError("enough")
+
+    tracker, decoder = Tracker(on_end=listener, clean_lane=clean_lane), Decoder()
+    with open_capture(captures[-1]) as reader, pytest.raises(LookupError, match="enough"):
+        for batch in reader:
+            tracker.feed(decoder.decode(batch))
+    assert len(heard) == 20
 
 
 def test_transfers_are_there_between_two_batches(captures: list[Path]) -> None:

@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parents[1])]
 
 from lab_forks import Forks, Run  # noqa: E402
-from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, OPCODES, Experiment, Fault  # noqa: E402
+from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, CM_ATTRIBUTES, LARGE, OPCODES, Experiment, Fault  # noqa: E402
 from truth_bench.unusual import ALL  # noqa: E402
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening  # noqa: E402
@@ -62,10 +62,21 @@ def matches(fault: Fault) -> list[tuple[str, ...]]:
     """tc's u32 matches of the packets that a fault is for."""
     if fault.of == "odd-qpns":
         return [(*ROCE, "match", "u8", "1", "1", "at", "35")]
+    if fault.of == "large":
+        return [(*ROCE, "match", "u16", f"{value:#x}", f"{mask:#x}", "at", "2") for value, mask in LARGE]
+    if is_of_cm(fault):
+        if fault.of == "cm":
+            return [(*ROCE, *CM)]
+        return [(*ROCE, *CM, "match", "u16", f"{CM_ATTRIBUTES[fault.of]:#x}", "0xffff", "at", "64")]
     masks = OPCODES[fault.of]
     if not masks:
         return [ROCE]
     return [(*ROCE, "match", "u8", f"{value:#x}", f"{mask:#x}", "at", "28") for value, mask in masks]
+
+
+def is_of_cm(fault: Fault) -> bool:
+    """Whether a fault is for the connection manager's packets, which all others spare."""
+    return fault.of.startswith("cm")
 
 
 def is_filter(fault: Fault) -> bool:
@@ -78,6 +89,8 @@ def prepare(fault: Fault) -> None:
     interface, direction = hook(fault)
     if "clsact" not in tool("tc", "qdisc", "show", "dev", interface):
         tool("tc", "qdisc", "add", "dev", interface, "clsact")
+    if is_of_cm(fault):
+        return
     where = ("dev", interface, direction, "protocol", "ip", "prio", "1")
     tool("tc", "filter", "add", *where, "u32", *CM, "action", "pass")
 
@@ -99,7 +112,8 @@ def put(fault: Fault) -> None:
     tool("tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "prio", "priomap", *["0"] * 16)
     tool("tc", "qdisc", "add", "dev", interface, "parent", "1:3", "handle", "30:", *shlex.split(fault.how))
     add = ("tc", "filter", "add", "dev", interface, "parent", "1:", "protocol", "ip", "prio")
-    tool(*add, "1", "u32", *CM, "flowid", "1:1")
+    if not is_of_cm(fault):
+        tool(*add, "1", "u32", *CM, "flowid", "1:1")
     for prio, match in enumerate(matches(fault), start=2):
         tool(*add, str(prio), "u32", *match, "flowid", "1:3")
 
@@ -258,7 +272,8 @@ class Programs:
 
     def start(self, role: str, command: str) -> Program:
         command = command.replace("$OUT", str(self._folder))
-        environment = {**os.environ, "OUT": str(self._folder), **self._loaded(role)}
+        environment = {**os.environ, "OUT": str(self._folder), "PYTHON": sys.executable, "INSIDE": str(HERE)}
+        environment |= self._loaded(role)
         with (self._folder / f"{role}.txt").open("wb") as sink:
             words = shlex.split(command)
             if words[0] == "rocekit":

@@ -26,7 +26,7 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
         missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
-        headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
+        headless = [t for t in transfers if t.status == INCOMPLETE and not t.started and not _is_lost(t)]
         early = _answered_early(headless) if headless else []
         if early:
             headless = [t for t in headless if t not in early]
@@ -50,6 +50,11 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             "lacks",
             evidence={"dropped": evidence.dropped},
         )
+
+
+def _is_lost(transfer: Transfer) -> bool:
+    """Whether a message was sent again and never acknowledged: so its beginning probably was lost."""
+    return transfer.acked_ns is None and any(event.kind == "repeat" for event in transfer.events)
 
 
 def _answered_early(headless: list[Transfer]) -> list[Transfer]:

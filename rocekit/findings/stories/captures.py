@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from rocekit.files.frame_names import FRAME_MASK
 from rocekit.findings.stories import (
     ACK_LOSS,
     IMPLIED_NAK,
@@ -41,8 +42,7 @@ _NEAR: Final = 128
 #: How many later ACKs are searched, and how many PSNs of a silent pass.
 _LATER: Final = 256
 _NAKS: Final = ("nak", "rnr_nak")
-#: One packet that was lost.
-_Copy = tuple[int, int, int, int, tuple[int, ...]]
+_Copy = tuple[int, int, int, int, tuple[int, ...]]  # one packet that was lost
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 
 
@@ -247,6 +247,16 @@ class _View:
         found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
         return found[-1] if found else None
 
+    def is_behind(self, sent: Transmission, naks: Iterable[Event]) -> bool:
+        """Whether the last point has a packet behind all of a story's NAKs, by its times or by its file."""
+        last = self.points[-1]
+        for row in (self.sightings.row_of(nak.frame) for nak in naks):
+            number = 0 if row < 0 else int(self.sightings.frames[last][row])
+            before = sent.frames[last] & FRAME_MASK < number
+            if not number or (before and sent.times_ns[last] < int(self.sightings.seen_ns[last][row])):
+                return False
+        return True
+
     def place(self, psn: int, sent: Transmission | None, *, request: bool = True) -> LossPlace:
         """Where a packet was lost that arrived nowhere behind the last point that has it."""
         points = self.points if request else self.points[::-1]
@@ -280,26 +290,31 @@ class _View:
 
 def _decide_nak(view: _View, story: Story) -> None:
     """Decide a story with NAKs: each names the packet that its responder missed."""
-    last = view.points[-1]
-    places, why = [], []
+    last, places = view.points[-1], []
+    out_of_order = open_ = False
     for copy in lost_copies(story):
         sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
         if sent is None or last not in sent.times_ns:
             places.append(view.place(copy.psn, sent))
             continue
         found = view.order(copy.psn, sent, copy.since_ns)
-        if found:
-            why.append(found)
-        else:
+        behind = not found and view.is_behind(sent, story.naks)
+        if behind:  # the NAK missed an earlier copy, or this one came late
+            sent = view.last_sent(copy.psn, 0, sent.time_ns)
+            found = "" if sent is None or last not in sent.times_ns else view.order(copy.psn, sent, 0)
+        if not found and not behind:
             places.append(view.place(copy.psn, sent))
+        out_of_order, open_ = out_of_order or bool(found), open_ or behind
     if places:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.
         story.places = [p for p in places if p.where == BEYOND or p.files[-1] not in view.gappy]
         story.gappy = len(story.places) < len(places)
         # Where packets are overtaken, one that the capture missed may have been one of them.
         story.rule, story.certain = LOSS, bool(story.places) or not view.overtakes
-    elif why:
+    elif out_of_order:
         story.rule, story.certain, story.places = REORDERING, True, []
+    elif open_:
+        story.certain, story.or_overtaken, story.places = False, True, []
 
 
 def _decide_silence(view: _View, story: Story) -> None:
@@ -393,6 +408,8 @@ def _decide_response(
         # Why it went back to this PSN is no lost ACK: a NAK told it to, though one of a later PSN followed.
         view.refused = True
         story.rule, story.certain, story.places = NEEDLESS, False, []
+    elif in_time and rule == IMPLIED_NAK and view.order(run.first_psn, in_time[-1], 0, request=False):
+        story.rule, story.certain, story.of_response, story.places = REORDERING, True, True, []
     elif in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]
@@ -440,7 +457,6 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         story.psn = psn
         story.rule, story.certain, story.places = _lost(run), True, [view.place(psn, request)]
         return
-    response = view.last_sent(psn, request.times_ns[last], 1 << 62, request=False)
     copies = [t for t in view.sent(psn, request=False) if t.time_ns >= request.times_ns[last]]
     response = copies[0] if copies else None
     repeat_ns = min(

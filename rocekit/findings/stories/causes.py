@@ -39,7 +39,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
     UNDECIDED,
 )
-from rocekit.findings.stories.copies import is_open, refused_too_soon, was_overtaken
+from rocekit.findings.stories.copies import is_mixed, may_be_late, refused_too_soon, was_overtaken
 from rocekit.findings.stories.doubts import ON_TIME, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
@@ -123,7 +123,7 @@ def _name_cause(evidence: Evidence, story: Story, overtaken: Overtaken) -> bool:
             # It filled the hole before the NAK, and nothing made the requester send it again.
             arrived = arrived or first.first_sight == first.packets
         story.rule = REORDERING if arrived else LOSS
-        if not arrived and is_open(story):
+        if not arrived and may_be_late(story):
             story.certain, story.or_overtaken = False, True
         return True
     again = repeats[0] if repeats else None
@@ -362,7 +362,7 @@ def _has_response_hole(transfer: Transfer | None) -> bool:
 def _skipped_in(run: GoBack) -> tuple[int, int] | None:
     """The first PSNs of a run that the capture lacks in the pass before it, with others behind them."""
     of_pass = run.opener.of_pass
-    if of_pass is None:
+    if of_pass is None or is_mixed(of_pass):
         return None
     reads = [t for t in run.transfers if t.is_read]  # a READ's one request takes the PSNs of its responses
     return min(

@@ -20,6 +20,13 @@ cpdef bint was_overtaken(Story story)
 cpdef bint refused_too_soon(Story story)
 
 
+@cython.locals(nak=Event, transfer=Transfer)
+cpdef bint is_acknowledged_before(Story story)
+
+
+cpdef bint may_be_late(Story story)
+
+
 @cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass)
 cpdef list _requests(Story story)
 

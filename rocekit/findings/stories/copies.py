@@ -54,6 +54,25 @@ def is_open(story: Story) -> bool:
     return bool(story.naks)
 
 
+def is_acknowledged_before(story: Story) -> bool:
+    """Whether each NAK came behind an ACK of its packet: it was overtaken, and what it missed had come.
+
+    What it missed may have been lost, and have come again since; or it came late.
+    """
+    transfer = story.held_by()
+    if transfer is None or transfer.acked_ns is None:
+        return False
+    for nak in story.naks:
+        if not transfer.first_psn <= nak.psn <= transfer.last_psn or nak.time_ns <= transfer.acked_ns:
+            return False
+    return bool(story.naks)
+
+
+def may_be_late(story: Story) -> bool:
+    """Whether the NAKs leave open if their packet was lost, or only came late."""
+    return is_open(story) or is_acknowledged_before(story)
+
+
 def _requests(story: Story) -> list[LostCopy]:
     found: dict[int, LostCopy] = {}
     for nak in story.naks:
@@ -73,7 +92,7 @@ def _requests(story: Story) -> list[LostCopy]:
 def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     """The copy of the story's PSN that was sent in a pass."""
     psn, packets = story.psn, 1
-    if story.gappy and where == BEFORE:
+    if where == BEFORE and (story.gappy or is_mixed(of_pass)):
         where = UNKNOWN
     # A READ's one request takes the PSNs of all its responses. Behind a lost packet, a capture that misses
     # others does not show which were lost too.
@@ -91,6 +110,11 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
 def misses_packets(connection: Connection) -> bool:
     """Whether packets of a connection were acknowledged that the capture does not have."""
     return connection.missed_copies > 0 or len(connection.missed) > 0
+
+
+def is_mixed(of_pass: Pass) -> bool:
+    """Whether times ran back in a pass: packets of two stand in turns, and what one lacks the other has."""
+    return 0 < of_pass.ended_ns < of_pass.began_ns
 
 
 def _is_of_read(story: Story) -> bool:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.copies import is_open, misses_packets
+from rocekit.findings.stories.copies import is_acknowledged_before, is_open, misses_packets
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -42,6 +42,10 @@ _EARLY: Final = (
 _OPEN: Final = (
     " “Probably” means: the NAK came sooner after the last copy of the packet than any answer to a request "
     "that was sent once, so an earlier copy that came late may have drawn it."
+)
+_BEHIND_ACK: Final = (
+    " “Probably” means: the NAK came behind an ACK of its packet, so responses overtook each other, and the "
+    "packet may only have come late."
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)
@@ -162,18 +166,21 @@ def probably(guessed: int, count: int) -> str:
 
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
-    naks_lacking = early = overtaken = unknown = gappy = False
+    naks_lacking = early = overtaken = unknown = gappy = behind_ack = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
         gappy = gappy or story.gappy
-        if story.or_overtaken and not (overtaken and unknown):
+        if story.or_overtaken and not (overtaken and unknown and behind_ack):
             if is_open(story):
                 unknown = True
+            elif is_acknowledged_before(story):
+                behind_ack = True
             else:
                 overtaken = True
     words = _NAKS_LACKING if naks_lacking else ""
     words += _EARLY if early else ""
     words += _OVERTAKEN if overtaken else ""
     words += _OPEN if unknown else ""
+    words += _BEHIND_ACK if behind_ack else ""
     return words + (_GAPS if gappy else "")

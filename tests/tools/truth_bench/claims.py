@@ -182,8 +182,16 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
         there, truth = _gap(scene)
     elif rule in ("needless-repeat", "nak-ignored", "timeout-too-short"):
         there = any(side.requests[-1].passed for side in judge.wire.sides)
+    elif rule == "ecn-unanswered":
+        count = sum(path.marked for path in judge.wire.paths.values())
+        there, truth = finding["evidence"]["marked_packets"] <= count, f"{count} were marked"
+    elif rule == "mtu-mismatch":
+        there = any(fault.get("of") == "large" for fault in scene.truth["faults"])
     elif rule in _FATAL:
         there = any(t.packet.syndrome == _FATAL[rule] for side in judge.wire.sides for t in side.responses)
+    elif rule.startswith("cm-") and scene.cm is not None:
+        wrong = scene.cm.contradiction(finding, scene.points)
+        there, truth = (None, "") if wrong is None else (not wrong, wrong)
     elif rule.startswith("cm-"):
         there = _is_killed(scene.truth)
     else:

@@ -8,7 +8,7 @@ between them. A fault is *before* the sender's capture, *between* the two, or *b
 
 rxe notices a packet that tc drops before its capture, unless netem does it: there, faults are netem's.
 
-No fault hits the connection manager: what it loses comes again after seconds, which is not what is examined.
+No fault but those of "cm" hits the connection manager: what it loses comes again after seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ OPCODES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
     "first-responses": ((0x0D, 0xFF),),
     "middle-responses": ((0x0E, 0xFF),),
     "odd-qpns": (),
+    "large": (),
+    **dict.fromkeys(("cm", "cm-req", "cm-rep", "cm-rtu", "cm-dreq", "cm-drep"), ()),
 }
+#: The attribute IDs of CM's messages (IBA Vol. 1, table 104).
+CM_ATTRIBUTES: Final = {"cm-req": 0x10, "cm-rep": 0x13, "cm-rtu": 0x14, "cm-dreq": 0x15, "cm-drep": 0x16}
+#: IPv4 packets of 1,024 bytes and more: value and mask of their length.
+LARGE: Final = ((0x0400, 0xFC00), (0x0800, 0xF800), (0x1000, 0xF000))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _ACK, _ATOMIC_ACK, _NAK = 17, 18, 3
 _HIDDEN: Final = b"\x88\xb5"
 #: The last headers of a WRITE with their first bytes: Ethernet, IPv4, UDP, BTH and 12 bytes more.
 _CUT_AT: Final = 66
+_PORT: Final = b"\xc0\x00"
 _MISSED, _STAMPED_LATE, _LATE_NS = 0.03, 0.05, 60_000
 
 
@@ -72,10 +73,21 @@ def _miss(frame: Frame, rng: random.Random) -> None:
         frame.hide()
 
 
-def _zero_identification(frame: Frame, _: random.Random) -> None:
-    """As NICs send: identification 0. The ICRC covers it, so where there is one it goes."""
+def _without_icrc(frame: Frame) -> None:
+    """What the ICRC covers is changed, so where there is one it goes."""
     if len(frame.data) == frame.length:
         del frame.data[-4:]
+
+
+def _one_port(frame: Frame, _: random.Random) -> None:
+    """All QPs of a host send from one UDP source port, as where a setting or a tunnel makes it one."""
+    _without_icrc(frame)
+    frame.data[_ETHERNET + 20 : _ETHERNET + 22] = _PORT
+
+
+def _zero_identification(frame: Frame, _: random.Random) -> None:
+    """As NICs send: identification 0."""
+    _without_icrc(frame)
     header = frame.data[_ETHERNET : _ETHERNET + 20]
     header[4:6] = header[10:12] = b"\0\0"
     total = sum(struct.unpack(">10H", header))
@@ -92,8 +104,11 @@ def _stamp_late(frame: Frame, rng: random.Random) -> None:
         frame.second += seconds
 
 
-def _cut(frame: Frame, _: random.Random) -> None:
-    del frame.data[_CUT_AT:]
+def _cut(at: int) -> Callable[[Frame, random.Random], None]:
+    def change(frame: Frame, _: random.Random) -> None:
+        del frame.data[at:]
+
+    return change
 
 
 NEIGHBOURS: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
@@ -103,7 +118,10 @@ NEIGHBOURS: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "identification-0": _zero_identification,
     "missed": _miss,
     "time-runs-back": _stamp_late,
-    "cut": _cut,
+    "cut": _cut(_CUT_AT),
+    "cut-64": _cut(64),
+    "cut-96": _cut(96),
+    "one-port": _one_port,
 }
 
 

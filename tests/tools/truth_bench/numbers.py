@@ -60,9 +60,22 @@ def _counts(scene: Scene) -> Iterator[Claim]:
         path = judge.wire.paths.get((said_path["src"], said_path["dst"]))
         if path is None:
             continue
-        for name, n in (("missing", path.missing + path.spoilt), ("doubled", path.twice)):
-            verdict = RIGHT if said_path[name] in (n, n - path.spoilt) else WRONG
+        of_cm = _lost_by_cm(scene, path.src)
+        for name, n in (("missing", path.missing + path.spoilt + of_cm), ("doubled", path.twice)):
+            outside = said_path["outside"] if of_cm and name == "missing" else 0
+            verdict = RIGHT if said_path[name] + outside in (n, n - path.spoilt) else WRONG
             yield Claim("count", f"paths: {name}", verdict, f"{said_path[name]} from {path.src}", str(n))
+
+
+def _lost_by_cm(scene: Scene, src: str) -> int:
+    """How many packets of the connection manager a host lost between the captures, as tc counted."""
+    return sum(
+        fault["counters"].get("drops", 0)
+        for fault in scene.truth["faults"]
+        if fault.get("of", "").startswith("cm")
+        and fault["where"] == "between"
+        and scene.truth["hosts"][fault["sender"]]["ip"] == src
+    )
 
 
 def _loser(scene: Scene, finding: dict[str, Any]) -> str | None:
@@ -107,6 +120,8 @@ def _span(scene: Scene, connection: dict[str, Any]) -> int:
         for packet in packets
         if point in scene.points and (packet.dst, packet.dest_qpn) in ends
     ]
+    if scene.cm is not None:  # a connection begins with its REQ
+        times += [m.seen[point][1] for m in scene.cm.messages for point in scene.points if point in m.seen]
     return max(times) - min(times) if times else 0
 
 

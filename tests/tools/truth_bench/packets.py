@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,8 @@ _MAGIC: Final = {b"\x4d\x3c\xb2\xa1": ("<", 1), b"\xd4\xc3\xb2\xa1": ("<", 1000)
 _BTH_AT: Final = 14 + 20 + 8
 #: AckReq, in the byte before the PSN (IBA Vol. 1, 9.2.1).
 _ACK_REQ: Final = 0x80
+#: "Congestion experienced", the last bits of the traffic class (RFC 3168).
+_CE: Final = 3
 
 
 def after(psn: int, other: int) -> int:
@@ -37,7 +40,8 @@ class Packet:
         frame: its number in the file, from 1.
         asks: whether it asks for an ACK.
         syndrome: of its AETH; -1 without one.
-        headers: Ethernet's payload as far as it stays the same on the way.
+        headers: Ethernet's payload as far as it stays the same on the way: a mark is taken out.
+        marked: whether it is marked "congestion experienced".
     """
 
     frame: int
@@ -53,6 +57,7 @@ class Packet:
     syndrome: int = -1
     dma_length: int = 0
     asks: bool = False
+    marked: bool = False
 
     @property
     def is_response(self) -> bool:
@@ -85,6 +90,25 @@ class Packet:
         return self.syndrome == NAK_SEQUENCE
 
 
+def _unmarked(data: bytes) -> bytes:
+    """An IPv4 packet with ECT(0) for CE, if its checksum says that this was a router's doing (RFC 3168)."""
+    if data[1] & _CE != _CE or _checksum(data[:20]):
+        return data
+    header = bytearray(data[:20])
+    header[1] &= ~1
+    header[10:12] = b"\0\0"
+    header[10:12] = _checksum(bytes(header)).to_bytes(2)
+    return bytes(header) + data[20:]
+
+
+def _checksum(header: bytes) -> int:
+    """The Internet checksum of an IPv4 header; 0 if the header has it already, and it is right."""
+    total = sum(struct.unpack(">10H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
 def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
     """None for what is not RoCE v2 over IPv4, or belongs to the connection manager."""
     if len(data) < _BTH_AT + 12 or data[12:14] != b"\x08\x00" or data[14] != 0x45 or data[23] != 17:
@@ -104,7 +128,8 @@ def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
         psn_word & PSN_MASK,
         struct.unpack_from(">H", data, 18)[0],
         struct.unpack_from(">H", data, 16)[0],
-        data[14:],
+        _unmarked(data[14:]),
+        marked=data[15] & _CE == _CE,
         asks=bool(data[_BTH_AT + 8] & _ACK_REQ),
     )
     behind = _BTH_AT + 12
@@ -115,21 +140,24 @@ def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
     return packet
 
 
-def read(path: Path) -> list[Packet]:
-    """The RoCE packets of a classic pcap of Ethernet frames, in the file's order."""
+def frames(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """The number, time and bytes of each frame of a classic pcap of Ethernet frames."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         import gzip
 
         data = gzip.decompress(data)
     order, unit = _MAGIC[data[:4]]
-    packets, at, frame = [], 24, 0
+    at, number = 24, 0
     record = struct.Struct(f"{order}IIII")
     while at + 16 <= len(data):
         seconds, fraction, captured, _ = record.unpack_from(data, at)
-        frame += 1
-        found = _packet(frame, seconds * 10**9 + fraction * unit, data[at + 16 : at + 16 + captured])
-        if found is not None:
-            packets.append(found)
+        number += 1
+        yield number, seconds * 10**9 + fraction * unit, data[at + 16 : at + 16 + captured]
         at += 16 + captured
-    return packets
+
+
+def read(path: Path) -> list[Packet]:
+    """The RoCE packets of a pcap, in the file's order."""
+    found = (_packet(*frame) for frame in frames(path))
+    return [packet for packet in found if packet is not None]

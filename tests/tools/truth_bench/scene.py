@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from truth_bench.cm import Exchanges
 from truth_bench.judge import OPEN, Fate, Judge, What, seen_from
 from truth_bench.packets import CMP_SWAP, FETCH_ADD, READ_REQUEST, after
 from truth_bench.sets import Side, Transmission
@@ -65,12 +66,14 @@ class Scene:
 
     Attributes:
         points: the captures, ``va`` and ``vb`` in the order of its files.
+        cm: the connection manager's messages, where a fault hits those.
     """
 
     found: dict[str, Any]
     points: tuple[str, ...]
     judge: Judge
     truth: dict[str, Any]
+    cm: Exchanges | None = None
 
     def transmission(self, frame: int | str) -> Transmission | None:
         """The packet of a frame, as the JSON names it."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from rocekit.analysis import analyze
 from rocekit.errors import RocekitError
 from truth_bench.claims import claims
+from truth_bench.cm import Exchanges
 from truth_bench.judge import Drops, Judge
 from truth_bench.neighbours import make as make_neighbour
 from truth_bench.packets import read
@@ -57,11 +58,18 @@ def open_wire(folder: Path, truth: dict[str, Any]) -> Wire:
     return Wire((hosts["a"]["ip"], hosts["b"]["ip"]), read(folder / "va.pcap"), read(folder / "vb.pcap"))
 
 
+def is_of_cm(fault: dict[str, Any]) -> bool:
+    """Whether a fault hit the connection manager's packets only."""
+    return str(fault.get("of", "")).startswith("cm")
+
+
 def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
     """The judge of an experiment."""
     log = {entry["what"]: entry["time_ns"] for entry in truth.get("log", ())}
     drops = []
     for fault in truth["faults"]:
+        if is_of_cm(fault):
+            continue
         src, count = truth["hosts"][fault["sender"]]["ip"], fault["counters"].get("drops", 0)
         drop = Drops(fault["where"], src, count, fault.get("of", "all"))
         if fault.get("after") and "fault begins" in log:
@@ -81,6 +89,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
         return _score_neighbour(folder, neighbour)
     truth = json.loads((folder / "truth.json").read_text())
     judge = judge_of(open_wire(folder, truth), truth)
+    cm = Exchanges(folder, truth) if any(map(is_of_cm, truth["faults"])) else None
     journals = sorted(folder.glob("*.journal.jsonl"))
     found = []
     for points in VIEWS:
@@ -93,7 +102,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
                 refused = Claim("rule", "refused", WRONG, str(error), "the captures are whole")
                 found.append(Scored(folder.name, view, refused))
                 continue
-            scene = Scene(analysis.to_dict(), points, judge, truth)
+            scene = Scene(analysis.to_dict(), points, judge, truth, cm)
             found += [Scored(folder.name, view, claim) for claim in claims(scene)]
     return found
 
@@ -125,17 +134,23 @@ def unfit(folder: Path) -> list[str]:
     truth = json.loads((folder / "truth.json").read_text())
     wire = open_wire(folder, truth)
     found = []
-    for path in wire.paths.values():
+    for src in wire.hosts:
+        paths = [path for path in wire.paths.values() if path.src == src]
         between = sum(
             fault["counters"].get("drops", 0)
             for fault in truth["faults"]
-            if fault["where"] == "between" and truth["hosts"][fault["sender"]]["ip"] == path.src
+            if fault["where"] == "between"
+            and truth["hosts"][fault["sender"]]["ip"] == src
+            and not is_of_cm(fault)
         )
-        corrupts = any("corrupt" in fault.get("how", "") for fault in truth["faults"])
-        if path.missing != between and not corrupts:
+        missing = sum(path.missing + path.marked for path in paths)
+        hows = [fault.get("how", "") for fault in truth["faults"]]
+        corrupts = any("corrupt" in how for how in hows)
+        # netem counts what it marks as dropped, and a copy that it dropped of a packet that it doubled.
+        doubles = any("duplicate" in how for how in hows)
+        if missing != between and not corrupts and not (doubles and missing < between):
             found.append(
-                f"{folder.name}: {path.missing} of {path.src} missing at the second capture, "
-                f"tc dropped {between}"
+                f"{folder.name}: {missing} of {src} missing at the second capture, tc dropped {between}"
             )
     found += [
         f"{folder.name}: {n} dropped elsewhere ({where})" for where, n in truth["drops_elsewhere"].items()

@@ -138,6 +138,13 @@ class Path:
         return sum(t.spoilt for t in self.sent)
 
     @property
+    def marked(self) -> int:
+        """How many packets were marked on their way; a doubled one counts once, as it was marked first."""
+        return sum(
+            t.sent is not None and not t.sent.marked and any(p.marked for p in t.arrived) for t in self.sent
+        )
+
+    @property
     def twice(self) -> int:
         return sum(max(0, len(t.arrived) - 1) for t in self.sent)
 
@@ -211,6 +218,11 @@ class Side:
         return next(t for t in self.requests if t.passed == request.passed)
 
 
+def is_group(address: str) -> bool:
+    """Whether an IPv4 address is a multicast group's."""
+    return 224 <= int(address.split(".")[0]) < 240
+
+
 def _frame(arrival: tuple[Packet, Transmission]) -> int:
     return arrival[0].frame
 
@@ -234,10 +246,20 @@ class Wire:
                 transmissions(
                     [p for p in first if (p.src, p.dst) == (src, dst)],
                     [p for p in second if (p.src, p.dst) == (src, dst)],
-                    [p for p in second if not {p.src, p.dst} <= {a, b}],
+                    [p for p in second if not {p.src, p.dst} <= {a, b} and not is_group(p.dst)],
                 ),
             )
-            for src, dst, first, second in ((a, b, va, vb), (b, a, vb, va))
+            for src, dst, first, second in (
+                *((a, b, va, vb), (b, a, vb, va)),
+                *(
+                    (a, group, va, vb)
+                    for group in sorted({p.dst for p in va if p.src == a and is_group(p.dst)})
+                ),
+                *(
+                    (b, group, vb, va)
+                    for group in sorted({p.dst for p in vb if p.src == b and is_group(p.dst)})
+                ),
+            )
         }
         #: Each packet of each capture, by its frame number, as its transmission.
         self.by_frame: tuple[dict[int, Transmission], dict[int, Transmission]] = ({}, {})

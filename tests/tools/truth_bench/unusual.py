@@ -27,6 +27,7 @@ from truth_bench.experiments import (
     pingpong,
     rping,
 )
+from truth_bench.rarer import RARER
 
 _NEAR_END: Final = 0xFFFFA0
 _RESPONSES: Final = "read-responses"
@@ -446,5 +447,5 @@ _THIRD: Final = (
     ),
 )
 
-UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)}
+UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)} | RARER
 ALL: Final = {**EXPERIMENTS, **UNUSUAL}

@@ -1,0 +1,69 @@
+"""The truth bench on marks and on the connection manager: its readers and judgements, on packets made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_bytes import Frame, pcap
+from talk import MS, A, B, Talk
+from truth_bench.cm import Exchanges
+from truth_bench.packets import read
+from truth_bench.rarer import KINDS, RARER
+from truth_bench.sets import Wire
+
+from rocekit.wire.build import build_frame
+
+
+def write(folder: Path, name: str, frames: list[Frame]) -> Path:
+    path = folder / name
+    path.write_bytes(pcap(frames, unit="ns"))
+    return path
+
+
+def test_a_packet_that_was_marked_on_its_way_is_the_same(tmp_path: Path) -> None:
+    sent, marked = (
+        build_frame(
+            "RC_SEND_ONLY", src=A, dst=B, dest_qpn=17, psn=1, payload=b"1234", ecn=ecn, identification=7
+        )
+        for ecn in (2, 3)
+    )
+    spoilt = bytearray(marked)
+    spoilt[25] ^= 1  # its IPv4 checksum: no router made this mark
+    va = read(write(tmp_path, "va.pcap", [Frame(sent, 1000)]))
+    for arrived, missing, count in ((marked, 0, 1), (bytes(spoilt), 1, 0)):
+        path = Wire((A, B), va, read(write(tmp_path, "vb.pcap", [Frame(arrived, 2000)]))).paths[A, B]
+        assert (path.missing, path.marked) == (missing, count)
+
+
+FINDING: dict[str, Any] = {"rule": "cm-unanswered", "frames": [1], "evidence": {}}
+
+
+@pytest.mark.parametrize(
+    ("title", "where", "wrong"),
+    [
+        ("10.9.0.2 did not answer 10.9.0.1's REQ", "between", True),
+        ("The capture has no answer from 10.9.0.2 to 10.9.0.1's REQ", "between", False),
+        ("10.9.0.2's answer to 10.9.0.1's REQ came only after it was sent 2 times", "between", True),
+    ],
+)
+def test_what_is_said_of_a_req_is_judged_by_the_other_capture(
+    title: str, where: str, wrong: bool, tmp_path: Path
+) -> None:
+    """The REP was sent, and lost between the captures."""
+    talk = Talk()
+    talk.request()
+    talk.wait(MS)
+    talk.reply()
+    write(tmp_path, "va.pcap", talk.frames[:1])
+    write(tmp_path, "vb.pcap", talk.frames)
+    hosts = {"a": {"ip": A}, "b": {"ip": B}}
+    faults = [{"where": where, "sender": "b", "of": "cm-rep", "counters": {"drops": 1}}]
+    exchanges = Exchanges(tmp_path, {"hosts": hosts, "faults": faults})
+    said = exchanges.contradiction(FINDING | {"title": title}, ("va",))
+    assert bool(said) == wrong
+
+
+def test_each_experiment_has_a_name_of_its_own() -> None:
+    assert len(RARER) == sum(map(len, KINDS.values()))

@@ -12,8 +12,8 @@ All work is done by column; only events, which are few, are processed one by one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,13 @@ __all__ = [
 ]
 
 
+#: The columns of ``PacketStories``, beside those of its packets.
+_COLUMNS: Final = (
+    *("connection", "sender", "requester", "transfer", "psn", "role", "round"),
+    *("before", "duplicate", "cause", "cause_row", "event", "gap"),
+)
+
+
 @dataclass(slots=True)
 class PacketStories:
     """What each packet is, as columns with one value for each packet; −1 means none.
@@ -135,6 +142,11 @@ class PacketStories:
 
     def __len__(self) -> int:
         return len(self.packets)
+
+    def some(self, rows: slice) -> PacketStories:
+        """The stories of some of the packets; rows and events still name those of all packets."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return replace(self, packets=self.packets.where(rows), **columns)
 
     @property
     def reference(self) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,17 +85,19 @@ class Finder:
         # Of one capture they are in order; where every frame has a RoCE packet, a row follows by subtraction.
         in_order = bool((references[1:] > references[:-1]).all())
         self._order = None if in_order else np.argsort(references, kind="stable")
-        self._sorted = references if self._order is None else references[self._order]
         self._first: int | None = None
-        if in_order and len(references) and int(references[-1]) - int(references[0]) == len(references) - 1:
+        self._count = len(references)
+        if in_order and self._count and int(references[-1]) - int(references[0]) == self._count - 1:
             self._first = int(references[0])
+            references = references[:0]
+        self._sorted = references if self._order is None else references[self._order]
 
     def rows(self, references: Ints) -> Ints:
-        if not len(self._sorted):
+        if not self._count:
             return np.full(len(references), -1, np.int64)
         if self._first is not None:
             at = references - self._first
-            at[(at < 0) | (at >= len(self._sorted))] = -1
+            at[(at < 0) | (at >= self._count)] = -1
             return at
         at = np.minimum(np.searchsorted(self._sorted, references), len(self._sorted) - 1)
         return np.where(self._sorted[at] == references, at if self._order is None else self._order[at], -1)
@@ -103,6 +105,9 @@ class Finder:
 
 class Draft:
     """The columns of ``PacketStories`` in the making: each depends on those before.
+
+    Those of what few packets have are one number for all packets, until ``own`` is asked for one to be
+    written to.
 
     Attributes:
         is_read: which packets are READ requests.
@@ -121,15 +126,28 @@ class Draft:
         self.transfer = np.full(n, -1, np.int32)
         self.psn = np.full(n, -1, np.int64)
         self.round = np.zeros(n, np.int32)
-        self.before = np.full(n, -1, np.int64)
-        self.duplicate = np.zeros(n, np.bool_)
-        self.cause = np.zeros(n, np.int8)
-        self.cause_row = np.full(n, -1, np.int64)
-        self.event = np.full(n, -1, np.int32)
-        self.gap = np.full(n, -1, np.int32)
+        self.before: Ints = _for_all(np.int64(-1), n)
+        self.duplicate: Bools = _for_all(np.False_, n)
+        self.cause: NDArray[np.int8] = _for_all(np.int8(NO_CAUSE), n)
+        self.cause_row: Ints = _for_all(np.int64(-1), n)
+        self.event: NDArray[np.int32] = _for_all(np.int32(-1), n)
+        self.gap: NDArray[np.int32] = _for_all(np.int32(-1), n)
         self.events: list[Event] = []
         self.cm: dict[int, CmRecord] = {}
         self.role = packet_roles(packets)
         self.is_read = _IS_READ[packets.opcode] & (self.role == REQUEST)
         self.space = np.full(n, -1, np.int64)
         self.by_space = np.empty(0, np.int64)
+
+    def own(self, name: str) -> NDArray[Any]:
+        """A column that can be written to."""
+        column: NDArray[Any] = getattr(self, name)
+        if not column.flags.writeable:
+            column = column.copy()
+            setattr(self, name, column)
+        return column
+
+
+def _for_all(value: Any, count: int) -> NDArray[Any]:
+    """A column that is one number, which cannot be written to."""
+    return np.broadcast_to(np.full(1, value), count)

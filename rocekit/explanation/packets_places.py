@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from rocekit import wire
@@ -24,6 +26,9 @@ from rocekit.flows.sent_by import FlowKeys, senders
 from rocekit.packets import ICRC_INVALID
 from rocekit.wire.psn import HALF, MASK, MODULO
 from rocekit.wire.sorting import stable_order, starts
+
+#: Packets whose transfers are looked for at once: of all of a large capture it would take much memory.
+_AT_ONCE: Final = 1 << 18
 
 
 def find_places(d: Draft) -> None:
@@ -83,20 +88,30 @@ def _unwrap(d: Draft) -> None:
     )
     if not len(rows):
         return
+    # Of a large capture each column takes much memory: none is kept longer than it is needed.
     requester = d.sender[rows] ^ (d.role[rows] != REQUEST)
-    space = d.connection[rows].astype(np.int64) * 2 + requester
+    space = d.connection[rows].astype(np.int64)
+    space *= 2
+    space += requester
     d.space[rows] = space
     order = stable_order(space)
     rows = d.by_space = rows[order]
-    raw, space = d.packets.psn[rows].astype(np.int64), space[order]
+    space = space[order]
     begins = starts(space)
-    step = np.zeros(len(rows), np.int64)
-    step[1:] = ((raw[1:] - raw[:-1] + HALF) & MASK) - HALF
+    spaces = space[begins].tolist()
+    del requester, order, space
+    raw = d.packets.psn[rows].astype(np.int32)
+    step = np.zeros(len(rows), np.int32)
+    np.subtract(raw[1:], raw[:-1], out=step[1:])
+    step += HALF
+    step &= MASK
+    step -= HALF
+    bases = [_begin(d, one, int(raw[b])) for one, b in zip(spaces, begins.tolist(), strict=True)]
     step[begins] = 0
-    along = np.cumsum(step)
-    length = np.diff(np.r_[begins, len(rows)])
-    base = np.array([_begin(d, int(space[b]), int(raw[b])) for b in begins.tolist()], np.int64)
-    d.psn[rows] = along + np.repeat(base - along[begins], length)
+    along = np.cumsum(step, dtype=np.int64)
+    del raw, step
+    along += np.repeat(np.array(bases, np.int64) - along[begins], np.diff(np.r_[begins, len(rows)]))
+    d.psn[rows] = along
     _align(d, rows, begins)
 
 
@@ -167,13 +182,17 @@ def _find_transfers(d: Draft) -> None:
         own = which >= 0
     if not own.all():
         rows, which = rows[own], which[own]
-    psn = d.psn[rows]
+    del own
     key = (life - 1 << PSN_BITS) + first
     by_psn = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[by_psn], (which << PSN_BITS) + psn, "right") - 1
-    held = by_psn[np.maximum(at, 0)]
-    inside = (at >= 0) & (life[held] - 1 == which) & (psn <= last[held])
-    d.transfer[rows[inside]] = number[held[inside]]
+    key = key[by_psn]
+    for begin in range(0, len(rows), _AT_ONCE):
+        some, lives = rows[begin : begin + _AT_ONCE], which[begin : begin + _AT_ONCE]
+        psn = d.psn[some]
+        at = np.searchsorted(key, (lives << PSN_BITS) + psn, "right") - 1
+        held = by_psn[np.maximum(at, 0)]
+        inside = (at >= 0) & (life[held] - 1 == lives) & (psn <= last[held])
+        d.transfer[some[inside]] = number[held[inside]]
 
 
 def _datagrams(d: Draft) -> None:

@@ -58,10 +58,11 @@ def _attach_events(d: Draft) -> None:
         if at < 0:
             continue
         if event.kind in _GAPS:
-            d.gap[at] = i
+            d.own("gap")[at] = i
         elif event.kind in _OWN:
-            d.event[at] = i
-            d.duplicate[at] |= event.kind == "duplicate"
+            d.own("event")[at] = i
+            if event.kind == "duplicate":
+                d.own("duplicate")[at] = True
             if event.count > 1 and end > at:
                 low, high = np.searchsorted(spaces_in_order, (spaces[i], spaces[i] + 1))
                 _spread(d, i, event, d.by_space[low:high], at, end)
@@ -74,7 +75,7 @@ def _spread(d: Draft, i: int, event: Event, mine: Ints, at: int, end: int) -> No
     psn = d.psn[rows]
     fits = (d.role[rows] == role) & (psn >= event.psn) & (psn <= event.last_psn)
     rows = rows[fits & ~d.duplicate[rows]]
-    d.event[rows] = i
+    d.own("event")[rows] = i
 
 
 def _kind_is(d: Draft, *kinds: str) -> Bools:
@@ -88,8 +89,11 @@ def _count_rounds(d: Draft) -> None:
     own, role = [datagrams], d.role[d.by_space]
     for kind in (REQUEST, RESPONSE):
         rows = d.by_space[role == kind]
-        psn = _counted_psn(d, rows)
-        again = _sent_again(d.space[rows], psn)
+        key = d.space[rows]
+        key <<= PSN_BITS
+        key += _counted_psn(d, rows)
+        again = _sent_again(key)
+        del key
         d.round[rows] = 1
         own.append(rows[again])
     unseen = _kind_is(d, "repeat", "response_repeat")
@@ -105,7 +109,7 @@ def _count_rounds(d: Draft) -> None:
     fresh = np.r_[True, (key[:, 1:] != key[:, :-1]).any(axis=0)]
     begins = np.flatnonzero(fresh)
     run = np.cumsum(fresh) - 1
-    d.before[r[1:][~fresh[1:]]] = r[:-1][~fresh[1:]]
+    d.own("before")[r[1:][~fresh[1:]]] = r[:-1][~fresh[1:]]
     # An original that arrives after its repeat is still the first transmission.
     late = _kind_is(d, "late")[r] & ~fresh
     sent = np.cumsum(~(d.duplicate[r] | late))
@@ -123,12 +127,11 @@ def _counted_psn(d: Draft, rows: Ints) -> Ints:
     return psn
 
 
-def _sent_again(space: Ints, psn: Ints) -> Ints:
-    """Places of packets that share their PSN and space with others, and of some that do not.
+def _sent_again(key: Ints) -> Ints:
+    """Places of packets that share their space and PSN, their ``key``, with others, and of some that do not.
 
     The packets are sorted by space and time. Nearly all PSNs are above those before them.
     """
-    key = (space << PSN_BITS) + psn
     most = np.maximum.accumulate(key)
     later = np.flatnonzero(key[1:] <= most[:-1]) + 1
     first = np.searchsorted(most, key[later])
@@ -140,8 +143,10 @@ def _find_causes(d: Draft) -> None:
     codes = {name: code for code, name in enumerate(CAUSES)}
     of_event = np.array([codes.get(e.cause or "", 0) for e in d.events] + [0], np.int8)
     repeats = _kind_is(d, "repeat")
-    d.cause[repeats] = of_event[d.event[repeats]]
-    d.cause[_kind_is(d, "response_repeat")] = ASKED_AGAIN
+    if d.events:
+        cause = d.own("cause")
+        cause[repeats] = of_event[d.event[repeats]]
+        cause[_kind_is(d, "response_repeat")] = ASKED_AGAIN
     _cause_of_runs(d)
     _cause_of_responses(d)
 
@@ -166,7 +171,7 @@ def _cause_of_runs(d: Draft) -> None:
         key = np.sort(d.space[causes] * n + causes)
         for row, run in zip(again.tolist(), runs, strict=True):
             if run in openings:
-                d.cause_row[row] = openings[run]
+                d.own("cause_row")[row] = openings[run]
                 continue
             space = int(d.space[row])
             at = int(np.searchsorted(key, space * n + row)) - 1
@@ -174,7 +179,7 @@ def _cause_of_runs(d: Draft) -> None:
             event = d.events[d.event[row]]
             if code != AFTER_IMPLIED_NAK and event.opens:
                 found = _obeyed(d, key, space * n, at, event, found)
-            openings[run] = d.cause_row[row] = found
+            openings[run] = d.own("cause_row")[row] = found
 
 
 def _obeyed(d: Draft, key: Ints, base: int, at: int, event: Event, last: int) -> int:
@@ -207,4 +212,4 @@ def _cause_of_responses(d: Draft) -> None:
     own = d.transfer[again].astype(np.int64) * n
     at = np.searchsorted(key, own + again) - 1
     found = np.where(at >= 0, key[np.maximum(at, 0)] - own, -1)
-    d.cause_row[again] = np.where(found >= 0, found, -1)
+    d.own("cause_row")[again] = np.where(found >= 0, found, -1)

@@ -41,8 +41,12 @@ class FlowKeys:
         more = int(flow.max()) + 1 - len(self._keys)
         if more > 0:
             self._keys = np.append(self._keys, np.full(more, -1))
-        pair = packets.src.astype(np.int64) << ADDRESS_BITS | packets.dst
-        self._keys[flow] = pair << QPN_BITS | packets.dest_qpn
+        last = np.full(len(self._keys), -1)  # of each flow, the last of its packets
+        last[flow] = np.arange(len(flow))
+        seen = np.flatnonzero(last >= 0)
+        last = last[seen]
+        pair = packets.src[last].astype(np.int64) << ADDRESS_BITS | packets.dst[last]
+        self._keys[seen] = pair << QPN_BITS | packets.dest_qpn[last]
 
     def names(self) -> list[FlowKey | None]:
         """By flow number; None: not seen."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rocekit.machine.memory import give_back_freed_memory
 from rocekit.packets import FIELD_HOMES, HAS, KEPT, PLACE_WORDS, Column, Packets, alike
 from rocekit.packets.wrapping import Wrapping
 from rocekit.wire import BTH, Field
@@ -22,6 +23,8 @@ _NARROWER: Final[dict[str, Any]] = {"src": np.int32, "dst": np.int32, "flow": np
 _DERIVED: Final[dict[str, Any]] = {"vni": np.int64, "dscp": np.uint8, "ecn": np.uint8}
 
 
+#: From so many packets on, columns are so large that what is freed of them goes back.
+_MANY: Final = 2_000_000
 #: Columns whose numbers are mostly far below what their types can hold.
 _SHRUNK: Final = frozenset(
     {"frame", "src", "dst", "flow", "payload_length", "dest_qpn", "msn", "dma_length", "rkey"}
@@ -98,7 +101,11 @@ class Narrow:
         """The packets, once; None if there are none, or they did not come in the order of one file."""
         if not self._count:
             return None
-        columns = {name: _joined(self._parts.pop(name)) for name in [*self._parts]}
+        columns, is_large = {}, self._count > _MANY
+        for name in [*self._parts]:
+            columns[name] = _joined(self._parts.pop(name))
+            if is_large and not alike(columns[name]):
+                give_back_freed_memory()  # of the batches: no column is as small as to fit there
         count, self._count = self._count, 0
         return self._made(columns, count)
 

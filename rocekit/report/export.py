@@ -20,7 +20,7 @@ from rocekit.explanation.packets import packet_stories
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.files.new_file import not_written
 from rocekit.files.outputs import STANDARD_OUTPUT
-from rocekit.report.tables.packet_table import packets_table
+from rocekit.report.tables.packet_table import PacketPieces, Pieces
 from rocekit.report.tables.transfer_table import transfers_table
 from rocekit.wire.text_table import safe_cell
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 TABLES: Final = ("packets", "connections", "transfers", "findings")
 #: Formats and their file suffixes.
 FORMATS: Final = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
+#: As small as at polars' own level, 3, and faster; other methods make half as much again.
+_PARQUET: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1}
 
 
 def need_polars() -> Any:
@@ -62,16 +64,20 @@ def tables(
         RocekitError: polars is not installed.
         ValueError: a name that is not in ``TABLES``, or an analysis without all its transfers.
     """
-    return dict(each_table(analysis, names, packets))
+    polars = need_polars()
+    made = each_table(analysis, names, packets)
+    return {
+        name: table if isinstance(table, polars.DataFrame) else polars.concat(table) for name, table in made
+    }
 
 
 def each_table(
     analysis: Results, names: Iterable[str], packets: Packets | None = None
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """As ``tables``, one after the other."""
+) -> Iterator[tuple[str, pl.DataFrame | Pieces]]:
+    """As ``tables``, one after the other; that of packets is made piece by piece while it is written."""
     need_polars()
-    makers: dict[str, Callable[[], pl.DataFrame]] = {
-        "packets": lambda: packets_table(packet_stories(analysis, packets)),
+    makers: dict[str, Callable[[], pl.DataFrame | Pieces]] = {
+        "packets": lambda: PacketPieces(packet_stories(analysis, packets)),
         "connections": lambda: connections_table(analysis),
         "transfers": lambda: transfers_table(analysis.transfers, analysis),
         "findings": lambda: findings_table(analysis),
@@ -82,12 +88,14 @@ def each_table(
     return ((name, makers[name]()) for name in names)
 
 
-def write_table(table: pl.DataFrame, file: BinaryIO, kind: str, name: str | Path) -> None:
+def write_table(table: pl.DataFrame | Pieces, file: BinaryIO, kind: str, name: str | Path) -> None:
     """Write a table as one of ``FORMATS``; see ``start_table``."""
     start_table(table, file, kind, name)()
 
 
-def start_table(table: pl.DataFrame, file: BinaryIO, kind: str, name: str | Path) -> Callable[[], None]:
+def start_table(
+    table: pl.DataFrame | Pieces, file: BinaryIO, kind: str, name: str | Path
+) -> Callable[[], None]:
     """Begin to write a table as one of ``FORMATS``. CSV has no lists: there a list is JSON text.
 
     Args:
@@ -142,10 +150,38 @@ def _in_thread(write: Callable[[], None]) -> Callable[[], None]:
     return wait
 
 
-def _write(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str) -> None:
+def _write(pl: Any, table: Any, out: BinaryIO, kind: str) -> None:
+    pieces: Iterator[pl.DataFrame] = iter([table] if isinstance(table, pl.DataFrame) else table)
+    first = next(pieces)
+    if first.height == table.height:
+        _write_whole(pl, first, out, kind)
+    elif kind in ("csv", "jsonl"):
+        _write_whole(pl, first, out, kind)
+        for piece in pieces:
+            _write_whole(pl, piece, out, kind, begins=False)
+    else:
+        made = _lazily(pl, first, pieces)
+        if kind == "parquet":
+            made.sink_parquet(out, row_group_size=first.height, **_PARQUET)
+        else:
+            made.sink_ipc(out)
+
+
+def _lazily(pl: Any, first: pl.DataFrame, others: Iterator[pl.DataFrame]) -> Any:
+    """A table of pieces, each of which is made when polars asks for it."""
+    from polars.io.plugins import register_io_source
+
+    def pieces(*_: Any) -> Iterator[pl.DataFrame]:
+        yield first
+        yield from others
+
+    return register_io_source(pieces, schema=first.schema)
+
+
+def _write_whole(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str, begins: bool = True) -> None:
+    """Write a table, or a piece of one; only the one that begins it has a line of names in CSV."""
     if kind == "parquet":
-        # As small as at polars' own level, 3, and faster; other methods make half as much again.
-        table.write_parquet(out, compression="zstd", compression_level=1)
+        table.write_parquet(out, **_PARQUET)
     elif kind == "arrow":
         table.write_ipc(out)
     elif kind == "jsonl":
@@ -157,9 +193,8 @@ def _write(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str) -> None:
             for name in lists
         )
         # Enumerations have words of ours. Others, such as a journal's, may be formulas.
-        table.with_columns(_safe_cells(column) for column in table if column.dtype == pl.String).write_csv(
-            out
-        )
+        texts = [_safe_cells(column) for column in table if column.dtype == pl.String]
+        table.with_columns(texts).write_csv(out, include_header=begins)
 
 
 def _safe_cells(column: pl.Series) -> pl.Series:

@@ -27,6 +27,8 @@ duckdb = pytest.importorskip("duckdb", reason="no duckdb")
 pd = pytest.importorskip("pandas", reason="no pandas")
 
 from rocekit.report.export import FORMATS, TABLES, tables, write_table  # noqa: E402
+from rocekit.report.tables import packet_table  # noqa: E402
+from rocekit.report.tables.packet_table import packets_table  # noqa: E402
 
 LOSS = """
 a RC_SEND_ONLY 5 64
@@ -222,6 +224,29 @@ def test_text_of_others_is_no_formula_in_csv_and_numbers_stay_numbers(
         *("'=cmd|' /C calc'!A0", "'+1", "'-1", "'@SUM(A1)", "'\uff1d1", "\\t=1", "a=1", "10.0.0.1", ""),
     ]
     assert (rows[0]["delta_ns"], rows[0]["ratio"]) == ("-1", "-0.5")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_table_of_packets_is_the_same_in_pieces(
+    pcaps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The last piece has one packet; causes name packets of other pieces."""
+    stories = packet_stories(rocekit.analyze(pcaps / "blast-sr-corruption.pcap"))
+    whole, out = packets_table(stories), tmp_path / f"x.{kind}"
+    monkeypatch.setattr(packet_table, "_PIECE", (len(stories) - 1) // 3)
+    pieces = packet_table.PacketPieces(stories)
+    assert (pieces.height, pieces.width) == whole.shape
+    assert len(list(pieces)) in (4, 5)
+    with out.open("wb") as file:
+        write_table(pieces, file, kind, out)
+    with (tmp_path / "whole").open("wb") as file:
+        write_table(whole, file, kind, "whole")
+    if kind in ("csv", "jsonl"):
+        assert out.read_bytes() == (tmp_path / "whole").read_bytes()
+    else:
+        read = pl.read_parquet if kind == "parquet" else pl.read_ipc
+        assert read(out).schema == read(tmp_path / "whole").schema
+        assert read(out).equals(whole)
 
 
 def test_without_a_folder_named_they_stand_beside_in_one_named_like_the_capture(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -23,14 +23,48 @@ _BITS: Final = {name: homes[0][1].bits for name, homes in FIELD_HOMES.items()}
 _HEADERS: Final = {name: sum(HAS[h.name] for h, _ in homes) for name, homes in FIELD_HOMES.items()}
 _OPCODES: Final = [wire.OPCODES[v].name if v in wire.OPCODES else None for v in range(256)]
 _MALFORMED: Final = [MALFORMED.get(code) for code in range(max(MALFORMED) + 1)]
+#: Packets of a piece of the table, and of a row group of Parquet: polars' own row groups are as large.
+_PIECE: Final = 1 << 18
 #: Up to so many different codes, each is looked for by itself.
 _FEW: Final = 16
 
 
-def packets_table(stories: PacketStories) -> pl.DataFrame:
-    """One row for each packet: its connection, transfer, role and cause, then its fields."""
+class Pieces(Protocol):
+    """A table that is made piece by piece, each of which has the same columns."""
+
+    height: int
+    width: int
+
+    def __iter__(self) -> Iterator[pl.DataFrame]: ...
+
+
+class PacketPieces:
+    """The table of packets in pieces: whole it takes more memory than all that it is made of.
+
+    Attributes:
+        height, width: rows and columns of the whole table.
+    """
+
+    def __init__(self, stories: PacketStories) -> None:
+        self._stories = stories
+        self.height = len(stories)
+        self.width = packets_table(stories, slice(0)).width
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        for begin in range(0, max(self.height, 1), _PIECE):
+            yield packets_table(self._stories, slice(begin, begin + _PIECE))
+
+
+def packets_table(stories: PacketStories, rows: slice = slice(None)) -> pl.DataFrame:
+    """One row for each packet: its connection, transfer, role and cause, then its fields.
+
+    Args:
+        rows: of these packets only.
+    """
     import polars as pl
 
+    whole = stories.packets
+    stories = stories.some(rows)
     p = stories.packets
     texts = [*p.addresses, ""]
     cause = stories.cause_row
@@ -51,8 +85,8 @@ def packets_table(stories: PacketStories) -> pl.DataFrame:
         "round": fields.where(stories.round, stories.round > 0, pl.UInt32),
         "duplicate": stories.duplicate,
         "cause": fields.words([None, *CAUSES[1:]], stories.cause),
-        "cause_file": fields.where(p.file[known] if len(p) else cause, caused, pl.Int32),
-        "cause_frame": fields.where(p.frame[known] if len(p) else cause, caused, pl.Int64),
+        "cause_file": fields.where(whole.file[known] if len(p) else cause, caused, pl.Int32),
+        "cause_frame": fields.where(whole.frame[known] if len(p) else cause, caused, pl.Int64),
     }
     for name in COLUMNS:
         if name not in columns and name not in _INNER:

@@ -136,3 +136,23 @@ def test_messages_whose_beginning_never_comes_are_the_capture_s_gap_only_if_ackn
     rules = [f.rule for f in t.findings()]
     assert ("capture-gap" in rules) == acknowledged
     assert named(t.findings())
+
+
+@pytest.mark.parametrize("identified", [False, True])
+def test_a_go_back_of_which_a_packet_is_lost_again_is_only_probably_late(identified: bool) -> None:
+    """What filled the gap may have been sent again: too few packets came to know what identifications say."""
+    t = Talk()
+    if not identified:
+        t.common = {"identification": 0}
+    t.write(99, 8, only=(99, 102))
+    t.wait(80 * US)
+    t.nak(100)
+    t.wait(180 * US)
+    t.write(99, 8, only=(100, 101))
+    t.ident += 1  # 102 was sent again too, and lost
+    t.write(99, 8, only=(103,))
+    t.wait(50 * US)
+    t.nak(102)
+    t.wait(120 * US)
+    t.write(99, 8, only=(104, 105, 106))
+    assert "2 packets probably arrived out of order" in only(t.findings(), "reordering").title

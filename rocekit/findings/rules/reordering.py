@@ -40,7 +40,8 @@ def _of_way(stories: list[Story], troubled: bool) -> Finding:
     if len(stories) == 1 and overtaken <= 1:
         what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
     elif overtaken or guessed < len(stories):
-        what = f"{plural(overtaken or len(stories) - guessed, packet)} arrived out of order"
+        likely = " probably" if guessed == len(stories) and counted_by != "identification" else ""
+        what = f"{plural(overtaken or len(stories) - guessed, packet)}{likely} arrived out of order"
     else:
         what = f"{'READ responses' if of_response else 'Packets'} probably arrived out of order"
     delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""

@@ -172,7 +172,7 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
         there = any(judge.overtaken(side) for side in judge.wire.sides)
     elif rule == "duplicate":
         there = any(p.twice or any(t.doubled for t in p.sent) for p in judge.wire.paths.values())
-    elif rule == "icrc-bad":
+    elif rule in ("icrc-bad", "malformed"):  # where ICRCs are cut off, a corrupted packet is only malformed
         there = any(path.spoilt for path in judge.wire.paths.values())
     elif rule == "rnr":
         there = judge.rnr_naks(judge.wire.sides, "both") > 0
@@ -243,12 +243,15 @@ def _places(scene: Scene, rule: str, evidence: dict[str, Any], cases: Sequence[C
         undecided = {c.psn: any(fate.what is What.OPEN for fate in c.fates) for c in cases}
         unlost = {c.psn for c in cases if _nothing_lost(scene, rule, c)}
         truths = {c.psn: ", ".join(map(str, c.fates)) for c in cases}
+        corrupted = {c.psn for c in cases if evidence.get("or_corrupted") and _is_spoilt(c)}
         for psn, place in [(p["psn"], p["lost"]) for p in named] or list(by_case.items()):
             if psn not in left:
                 continue  # beyond the cases listed
             said = _PLACES.get(place, place)
             if said in left[psn]:
                 verdict = RIGHT
+            elif psn in corrupted and said == BEHIND:
+                verdict = SILENT  # "or packets were corrupted before the capture that has them"
             else:
                 verdict = UNDECIDED if undecided[psn] and psn not in unlost else WRONG
             yield Claim("place", rule, verdict, said, truths[psn], psn)
@@ -260,6 +263,10 @@ def _places(scene: Scene, rule: str, evidence: dict[str, Any], cases: Sequence[C
     if len(evidence.get("psns", ())) < evidence["count"]:
         return
     yield from _counted_places(scene, rule, evidence, cases)
+
+
+def _is_spoilt(case: Case) -> bool:
+    return any(fate.what is What.SPOILT for fate in case.fates)
 
 
 def _counted_places(
@@ -278,10 +285,13 @@ def _counted_places(
     shown = f"before {true[BEFORE]}, behind {true[BEHIND]}, not lost {true[None]}, open {undecided}"
     words = f"before {said[BEFORE]}, behind {said[BEHIND]}"
     right = sum(min(said[where], true[where]) for where in said)
+    corrupted = sum(map(_is_spoilt, cases)) if evidence.get("or_corrupted") else 0
     rest = sum(said.values()) - right
     wrong = max(0, rest - undecided)
+    open_ = rest - wrong
+    silent = min(wrong, corrupted, said[BEHIND])
     # Several losses of one PSN may be counted once: too few is no wrong place.
-    for verdict, times in ((RIGHT, right), (WRONG, wrong), (UNDECIDED, rest - wrong)):
+    for verdict, times in ((RIGHT, right), (WRONG, wrong - silent), (UNDECIDED, open_), (SILENT, silent)):
         if times:
             yield Claim("place", rule, verdict, words, shown, times=times)
     silent = len(cases) - sum(said.values())

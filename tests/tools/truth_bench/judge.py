@@ -207,6 +207,8 @@ class Judge:
             # The last copy counts: answers to those before it were lost, or the requester threw them away, as
             # it does with all behind a READ's or atomic's that it misses.
             answers = self._answers(side, psn, copy, start, repeat_frame)
+        if answers is not None and answers.what is What.RESPONSE_LATE and not copy.arrived:
+            return OPEN  # it was lost, and an answer to a copy before it came too late: both are the cause
         if answers is not None:
             return answers
         if copy.spoilt:

@@ -156,3 +156,34 @@ def test_a_go_back_of_which_a_packet_is_lost_again_is_only_probably_late(identif
     t.wait(120 * US)
     t.write(99, 8, only=(104, 105, 106))
     assert "2 packets probably arrived out of order" in only(t.findings(), "reordering").title
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_sent_again_without_need_may_be_so_for_another_packet_lost_between(
+    lost: bool, tmp_path: Path
+) -> None:
+    t = Talk()
+    for psn in range(20):
+        settled(t, psn)
+        t.wait(200 * US)
+    for again in (False, True):
+        for psn in (20, 21, 22):
+            t.send(psn)
+        t.wait(100 * US)
+        if not again:
+            t.ack(20)
+        t.ack(22)
+        t.wait(300 * US)
+    sent = {psn: t.send(psn)[psn] for psn in (23, 24, 25)}
+    t.wait(100 * US)
+    if lost:
+        t.nak(24)
+        t.wait(100 * US)
+        for psn in (24, 25):
+            t.send(psn)
+        t.wait(100 * US)
+    t.ack(25)
+    at_b = [frame for n, frame in enumerate(t.frames, 1) if not (lost and n == sent[24])]
+    (found,) = of_rule(findings_of_two(tmp_path, t.frames, at_b), "needless-repeat")
+    assert ("shows that these were lost" in found.title) == lost
+    assert ("lost between the captures" in found.advice) == lost

@@ -64,16 +64,30 @@ def _repeated(evidence: Evidence, stories: list[Story], *, loses_behind: bool) -
             lost += in_mid_message and not story.gappy
     if unsure:
         found["or_not_in_capture"] = len(unsure)
+    # What is sent again may be what was lost behind it in the same go-back.
+    between = _lost_between(evidence, connection.ips[side], connection.ips[1 - side])
+    if between:
+        found["or_for_another_loss"] = len(stories)
     why = ", probably because of packets that it lacks" if lacking else ""
     return RULE.finding(
         f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
-        f"{'in the capture ' if unsure else ''}shows a loss{why}",
+        f"{'in the capture ' if unsure else ''}shows {'that these were lost' if between else 'a loss'}{why}",
         connection=connection,
         transfer=main_transfer(stories),
         frames=all_frames(stories),
         evidence=found,
-        advice=RULE.what_to_do + (_OPEN if len(unsure) > lost and not lacking else "") + _LOST * (lost > 0),
+        advice=RULE.what_to_do
+        + (_OPEN if len(unsure) > lost and not lacking else "")
+        + _LOST * (lost > 0)
+        + _BETWEEN * (between > 0),
     )
+
+
+def _lost_between(evidence: Evidence, src: str | None, dst: str | None) -> int:
+    """How many packets of a direction were lost between several captures."""
+    if evidence.sightings is None or evidence.paths is None:
+        return 0
+    return sum(path.missing for path in evidence.paths.of(src or "", dst or ""))
 
 
 _OPEN: Final = (
@@ -83,6 +97,10 @@ _OPEN: Final = (
 _LOST: Final = (
     " Open: packets of this direction were lost behind the capture, or NAKs to it are not in the capture; so "
     "these, whose message had not ended yet, may be sent again for a loss, too."
+)
+_BETWEEN: Final = (
+    " Open: other packets of this direction were lost between the captures, so these may be sent again for "
+    "one of them."
 )
 RULE = Rule(
     "needless-repeat",

@@ -187,3 +187,36 @@ def test_what_is_sent_again_without_need_may_be_so_for_another_packet_lost_betwe
     (found,) = of_rule(findings_of_two(tmp_path, t.frames, at_b), "needless-repeat")
     assert ("shows that these were lost" in found.title) == lost
     assert ("lost between the captures" in found.advice) == lost
+
+
+@pytest.mark.parametrize("others_late", [False, True])
+def test_a_connection_s_first_packet_that_came_behind_its_nak_may_only_be_late(others_late: bool) -> None:
+    """Its identification is below that of what came first, but too few came to know that they are counted."""
+    t = settled(Talk(), 99)
+    t.ident = 203
+    t.send(103)  # sent last, came first
+    t.wait(50 * US)
+    t.ident = 300
+    t.nak(100)
+    t.wait(300 * US)
+    t.ident = 200
+    for psn in (100, 101, 102):
+        t.send(psn)
+    t.wait(100 * US)
+    t.ident = 204
+    for psn in (103, 104):
+        t.send(psn)
+        t.wait(50 * US)
+        t.ack(psn)
+        t.wait(100 * US)
+    for first in range(105, 125, 2):
+        sent = t.send(first)[first], t.send(first + 1)[first + 1]
+        if others_late:
+            moved(t.frames, sent[0], 10 * US)
+        t.wait(50 * US)
+        t.ack(first + 1)
+        t.wait(100 * US)
+    t.frames.sort(key=_time)
+    found = only(t.findings(), "loss")
+    assert ("probably" in found.title) == others_late
+    assert ("overtaken; this one may only have come late" in found.advice) == others_late

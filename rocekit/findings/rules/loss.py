@@ -12,7 +12,7 @@ from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.naks_alone import naks_alone
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
 from rocekit.findings.stories.story import told_by
-from rocekit.findings.stories.unidentified import is_doubted, unidentified_ways
+from rocekit.findings.stories.unidentified import is_doubted, is_unproven, unidentified_ways
 from rocekit.findings.stories.unseen_rnrs import unseen_rnrs
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
@@ -70,7 +70,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             + doubt_words([s for s in stories if id(s) not in alone])
             + _NAKS_ALONE * bool(alone)
             + _UNSEEN_RNR * refused
-            + _UNIDENTIFIED * (without and any(map(is_doubted, stories))),
+            + _UNIDENTIFIED * (without and any(map(is_doubted, stories)))
+            + _UNPROVEN * any(is_doubted(s) and is_unproven(s) for s in stories),
         )
     yield from _unreliable(evidence)
 
@@ -136,6 +137,10 @@ def _advice(place: Mapping[str, int], where: str) -> str:
 _OR_CORRUPTED: Final = (
     " Or packets were corrupted before the capture that has them, and their receiver dropped them: their "
     "ICRCs could not be checked here."
+)
+_UNPROVEN: Final = (
+    " “Probably” means: too few packets had come to know what their IPv4 identifications say, and others of "
+    "this direction were overtaken; this one may only have come late."
 )
 _UNIDENTIFIED: Final = (
     " “Probably” means: packets of this direction were overtaken or came twice, and their IPv4 "

@@ -1,4 +1,4 @@
-"""Losses of packets without IPv4 identifications, where others of the same way were overtaken.
+"""Losses that no IPv4 identification proves, where others of the same way were overtaken.
 
 An identification tells whether a packet that fills a gap was sent again, or is the first copy, late. Without
 one (0, as many NICs send with DF; IPv6) the two look alike where a network lets packets overtake others.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def doubt_unidentified(stories: Sequence[Story]) -> None:
     """Leave open whether packets without identifications were lost, where others were overtaken."""
+    _doubt_unproven(stories)
     ways = Counter(way_of(s) for s in stories if s.rule == REORDERING and not s.of_response)
     often = {way for way, count in ways.items() if count >= REORDERS}
     unidentified = unidentified_ways(stories) if often else frozenset()
@@ -30,6 +31,29 @@ def doubt_unidentified(stories: Sequence[Story]) -> None:
         # A receiver that takes packets out of order sends no NAK for one that is only late.
         if story.connection.recoveries[story.side] != SELECTIVE:
             story.certain = False
+
+
+def _doubt_unproven(stories: Sequence[Story]) -> None:
+    """Leave open losses that identifications did not prove, where others of the direction were overtaken."""
+    for story in stories:
+        # What several captures show needs no identification.
+        if story.rule == LOSS and story.certain and not story.places and is_unproven(story):
+            story.certain = False
+
+
+def is_unproven(story: Story) -> bool:
+    """Whether the packet that filled a gap may be the first copy, late, as others were that came behind it.
+
+    Its identification did not tell, because too few had come to know that the sender counts its packets.
+    """
+    runs, connection, side = story.runs(), story.connection, story.side
+    if not story.naks or not runs or connection.overtaken[side] < REORDERS:
+        return False
+    # A receiver that takes packets out of order sends no NAK for one that is only late.
+    if connection.recoveries[side] == SELECTIVE:
+        return False
+    opener = runs[0].opener
+    return opener.psn == story.psn and bool(opener.first_sight and opener.ip_id) and not opener.resent
 
 
 def is_doubted(story: Story) -> bool:

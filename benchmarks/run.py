@@ -69,12 +69,12 @@ OUR_SIX = ("--fields", "frame,time_ns,src,dst,psn,dest_qpn")
 EXPORT = (ROCEKIT, "export", "{}", "--to", "parquet", "-o", "{}-tables")
 
 ROWS: dict[str, Comparison] = {
-    "fields": Comparison("snaplen 128 / tshark, six fields", ANALYZE, SMALL, FIELDS, SMALL, 25, 60),
+    "fields": Comparison("snaplen 128 / tshark, six fields", ANALYZE, SMALL, FIELDS, SMALL, 40, 60),
     "stat": Comparison("snaplen 128 / tshark io,stat", ANALYZE, SMALL, STAT, SMALL, 7, 15),
     "icrc": Comparison("full, every ICRC / tshark, six fields", ANALYZE, FULL, FIELDS, FULL, 15, 40),
-    "cat": Comparison("full, every ICRC / cat", ANALYZE, FULL, ("cat", "{}"), FULL, 1 / 10, 1 / 3),
-    "pairs": Comparison("10,000 QP pairs / 64 pairs", ANALYZE, "10k-pairs", ANALYZE, SMALL, 1 / 1.3, 1),
-    "loss": Comparison("1 % loss / none", ANALYZE, "loss-1%", ANALYZE, SMALL, 0, 0),
+    "cat": Comparison("full, every ICRC / cat", ANALYZE, FULL, ("cat", "{}"), FULL, 0.15, 0.3),
+    "pairs": Comparison("10,000 QP pairs / 64 pairs", ANALYZE, "10k-pairs", ANALYZE, SMALL, 1 / 1.3, 1 / 1.1),
+    "loss": Comparison("1 % loss / none", ANALYZE, "loss-1%", ANALYZE, SMALL, 1 / 1.5, 1 / 1.2),
     "reads": Comparison("READs and SENDs / WRITEs", ANALYZE, "reads-sends", ANALYZE, SMALL, 0, 0),
     "decode-fields": Comparison(
         "decode --fields of six / tshark, the same six", (*DECODE, *OUR_SIX), SMALL, FIELDS, SMALL, 25, 50
@@ -157,7 +157,7 @@ def compare(row: Comparison, folder: Path, repeats: int) -> str:
     ours, peer = ([pair[i] for pair in runs] for i in (0, 1))
     clock = statistics.median(b.wall_s / a.wall_s for a, b in runs)
     cpu = statistics.median(b.cpu_s / max(a.cpu_s, 0.001) for a, b in runs)
-    reached = "" if not row.least else "yes" if min(clock, cpu) >= row.least else "no"
+    reached = "" if not row.least else "yes" if clock >= row.least else "no"
     wanted = "" if not row.least else f"{row.least:.3g} × ({row.aim:.3g} ×)"
     wall = [statistics.median(r.wall_s for r in part) for part in (ours, peer)]
     used = [statistics.median(r.cpu_s for r in part) for part in (ours, peer)]
@@ -187,7 +187,7 @@ def start(folder: Path, repeats: int) -> list[str]:
     smalls = [run((ROCEKIT, "analyze", small)) for _ in range(repeats)]
     return [
         alone("rocekit --help", helps, "0.2 s (0.1 s)"),
-        alone("analyze of 100 packets", smalls, "0.7 s (0.4 s)"),
+        alone("analyze of 100 packets", smalls, "0.10 s"),
     ]
 
 
@@ -197,7 +197,7 @@ def memory(folder: Path, repeats: int) -> list[str]:
     one, ten = ([run((ROCEKIT, "analyze", path)) for _ in range(max(1, repeats // 2))] for path in paths)
     return [
         alone("1,000,000 packets", one, "peak"),
-        alone("10,000,000 packets", ten, "peak 1,000 MB (300 MB)"),
+        alone("10,000,000 packets", ten, "300 MB (200 MB)"),
     ]
 
 

@@ -105,7 +105,7 @@ class Narrow:
         for name in [*self._parts]:
             columns[name] = _joined(self._parts.pop(name))
             if is_large and not alike(columns[name]):
-                give_back_freed_memory()  # of the batches: no column is as small as to fit there
+                give_back_freed_memory()  # a column does not fit where its parts were
         count, self._count = self._count, 0
         return self._made(columns, count)
 

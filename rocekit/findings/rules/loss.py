@@ -139,8 +139,8 @@ _OR_CORRUPTED: Final = (
     "ICRCs could not be checked here."
 )
 _UNPROVEN: Final = (
-    " “Probably” means: too few packets had come to know what their IPv4 identifications say, and others of "
-    "this direction were overtaken; this one may only have come late."
+    " “Probably” means: IPv4 identifications do not tell whether a packet that filled a gap was sent again, "
+    "and others of this direction were overtaken; it may only have come late."
 )
 _UNIDENTIFIED: Final = (
     " “Probably” means: packets of this direction were overtaken or came twice, and their IPv4 "

@@ -64,8 +64,8 @@ def _repeated(evidence: Evidence, stories: list[Story], *, loses_behind: bool) -
             lost += in_mid_message and not story.gappy
     if unsure:
         found["or_not_in_capture"] = len(unsure)
-    # What is sent again may be what was lost behind it in the same go-back.
-    between = _lost_between(evidence, connection.ips[side], connection.ips[1 - side])
+    # A sender goes back to a packet that was lost, and sends those behind it again that had come.
+    between = _missing_between(evidence, connection.ips[side], connection.ips[1 - side])
     if between:
         found["or_for_another_loss"] = len(stories)
     why = ", probably because of packets that it lacks" if lacking else ""
@@ -83,8 +83,8 @@ def _repeated(evidence: Evidence, stories: list[Story], *, loses_behind: bool) -
     )
 
 
-def _lost_between(evidence: Evidence, src: str | None, dst: str | None) -> int:
-    """How many packets of a direction were lost between several captures."""
+def _missing_between(evidence: Evidence, src: str | None, dst: str | None) -> int:
+    """How many packets of a direction a later capture lacks: lost, or missed by it."""
     if evidence.sightings is None or evidence.paths is None:
         return 0
     return sum(path.missing for path in evidence.paths.of(src or "", dst or ""))
@@ -99,8 +99,7 @@ _LOST: Final = (
     "these, whose message had not ended yet, may be sent again for a loss, too."
 )
 _BETWEEN: Final = (
-    " Open: other packets of this direction were lost between the captures, so these may be sent again for "
-    "one of them."
+    " Open: a later capture lacks packets of this direction, so these may be sent again for one of them."
 )
 RULE = Rule(
     "needless-repeat",

@@ -44,8 +44,8 @@ _OPEN: Final = (
     "that was sent once, so an earlier copy that came late may have drawn it."
 )
 _BEHIND_ACK: Final = (
-    " “Probably” means: the NAK came behind an ACK of its packet, so responses overtook each other, and the "
-    "packet may only have come late."
+    " “Probably” means: the NAK came behind an ACK of its packet, as where responses overtake each other; "
+    "the packet may only have come late."
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)

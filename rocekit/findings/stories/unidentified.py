@@ -44,7 +44,8 @@ def _doubt_unproven(stories: Sequence[Story]) -> None:
 def is_unproven(story: Story) -> bool:
     """Whether the packet that filled a gap may be the first copy, late, as others were that came behind it.
 
-    Its identification did not tell, because too few had come to know that the sender counts its packets.
+    Its identification does not tell: mostly too few packets came before it to know that the sender counts
+    them.
     """
     runs, connection, side = story.runs(), story.connection, story.side
     if not story.naks or not runs or connection.overtaken[side] < REORDERS:

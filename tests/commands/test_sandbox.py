@@ -216,7 +216,8 @@ def test_record_gives_up_root_before_it_explains_packets(place: Place) -> None:
             capture_output=True,
             text=True,
             timeout=60,
-            env=environment(sudo=True),
+            # Its packets are kept for a while where the user may take them away: in /tmp not on every machine.
+            env={**environment(sudo=True), "TMPDIR": str(place.folder)},
             check=False,
         )
         assert done.returncode == 0, done.stderr

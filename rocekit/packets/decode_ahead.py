@@ -67,7 +67,9 @@ class _Ahead:
                 if batch is None:
                     self._done.put(None)
                     return
-                self._done.put((batch, self._decoder.decode(batch), self._decoder.others))
+                packets = self._decoder.decode(batch)
+                self._chunks.fit(len(batch), self._decoder.numbered)
+                self._done.put((batch, packets, self._decoder.others))
         except BaseException as error:  # raised where this batch is asked for
             self._done.put(error)
 

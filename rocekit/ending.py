@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from rocekit.dropped_signals import heard, raise_again_if_lost
 from rocekit.leaving import leave, watched
 
 EXIT_ERROR = 1
@@ -28,8 +29,6 @@ _ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/command_line.py", "
 """Modules that every error has come through."""
 _LONGEST_LINE: Final = 4_000
 """Characters of an error's line: the longest of ordinary ones list all opcodes."""
-_LOST_S: Final = 0.5
-"""How long after a signal its exception is looked for."""
 _FLUSH_S: Final = 0.5
 """How long a reader of the output may take for the rest of it, after Ctrl-C."""
 
@@ -75,9 +74,11 @@ def ending(ctx: click.Context | None = None) -> Iterator[None]:
         raise
     # These may come while the import above runs.
     except KeyboardInterrupt as error:
+        heard()
         _last[:] = [error]
         status = EXIT_INTERRUPTED
     except Terminated as error:
+        heard()
         _last[:] = [error]
         say(str(error))
         status = EXIT_ERROR
@@ -175,6 +176,8 @@ def guarded(program: Callable[[], Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if may_handle and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _terminate)
+    if may_handle and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # shells' jobs ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     threading.excepthook = _thread_failed
     sys.unraisablehook = _unheard
     status: int | None = None
@@ -217,22 +220,14 @@ _signalled: list[int] = []
 def _terminate(number: int, _frame: FrameType | None) -> None:
     _signalled.append(number)
     error = Terminated(number)
-    _raise_again_if_lost(error)
+    raise_again_if_lost(error)
     raise error
 
 
-def _raise_again_if_lost(error: Terminated) -> None:
-    """Raise it once more where it was dropped without a word, as code in C may: nobody handles it then."""
-
-    def look(_number: int, _frame: FrameType | None) -> None:
-        handled = sys.exception()
-        while handled is not None and handled is not error:
-            handled = handled.__context__
-        if handled is None:
-            raise error
-
-    signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, _LOST_S, _LOST_S)
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    error = KeyboardInterrupt()
+    raise_again_if_lost(error)
+    raise error
 
 
 def _flush_soon() -> None:
@@ -258,6 +253,7 @@ def _unheard(arguments: Any) -> None:
         return
 
     def again(_number: int, _frame: FrameType | None) -> None:
+        raise_again_if_lost(error)
         raise error
 
     signal.signal(signal.SIGALRM, again)

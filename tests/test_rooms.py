@@ -18,7 +18,7 @@ PACKAGE = ROOT / "rocekit"
 #: The packages and modules directly in rocekit, in the order in which data passes through them. Each imports
 #: only from itself and those before it.
 ORDER = (
-    *("errors", "leaving", "ending", "standard_output"),
+    *("errors", "leaving", "dropped_signals", "ending", "standard_output"),
     *("wire", "machine", "files", "packets", "journal", "track", "flows", "correlate", "points"),
     "counters",
     *(

@@ -34,10 +34,12 @@ def stopping(again: bool) -> Iterator[Callable[[], bool]]:
     begun = pressed = False
     answer = answer_later("what was read until now is being analyzed")
 
-    def press(number: int, _frame: FrameType | None) -> None:
+    def press(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         signal.signal(number, before)
         if not begun:
+            if callable(before):
+                before(number, frame)
             raise KeyboardInterrupt
         pressed = True
         if again:

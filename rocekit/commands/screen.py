@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from rocekit.commands.interrupting import is_reported
+from rocekit.dropped_signals import heard
 from rocekit.standard_output import standard_output
 from rocekit.wire.text_table import wrapped
 
@@ -110,7 +111,7 @@ class Screen:
                 self._process.wait()
                 return
             except KeyboardInterrupt:  # it is the pager's: less stops a search with it
-                continue
+                heard()
 
 
 @contextmanager

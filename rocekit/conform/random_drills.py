@@ -14,6 +14,7 @@ from rocekit.conform.random_model import RandomDrill, drill_of
 from rocekit.conform.random_moves import Move, ReceiveMove, sequences
 from rocekit.conform.random_shrink import shortest
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Verdict
+from rocekit.dropped_signals import heard
 from rocekit.errors import RocekitError
 
 #: How many drills shrinking one difference plays at most: on a device each takes its time.
@@ -245,6 +246,7 @@ def explore(
     try:
         test()
     except KeyboardInterrupt:
+        heard()
         search.result.stopped = True
     if failed:
         raise failed[0]

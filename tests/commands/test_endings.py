@@ -176,15 +176,52 @@ guarded(program)
 """
 
 
-def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same() -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (signal.SIGTERM, 1, b"rocekit: error: ended by SIGTERM\n"),
+        (signal.SIGINT, 130, b""),
+    ],
+    ids=["SIGTERM", "SIGINT"],
+)
+def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same(
+    number: signal.Signals, status: int, words: bytes
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", DROPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     told, said = process.communicate(timeout=50)
-    assert (process.returncode, told, said) == (1, b"taken down\n", b"rocekit: error: ended by SIGTERM\n")
+    assert (process.returncode, told, said) == (status, b"taken down\n", words)
+
+
+CAUGHT = """
+import time
+from rocekit.ending import guarded
+from rocekit.dropped_signals import heard
+
+def program():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        heard()
+    time.sleep(1.2)
+    print("gone on", flush=True)
+
+guarded(program)
+"""
+
+
+def test_what_goes_on_after_ctrl_c_is_not_ended_by_it_again() -> None:
+    process = subprocess.Popen([sys.executable, "-c", CAUGHT], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    told, said = process.communicate(timeout=50)
+    assert (process.returncode, told, said) == (0, b"gone on\n", b"")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

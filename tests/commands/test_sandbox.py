@@ -216,7 +216,7 @@ def test_record_gives_up_root_before_it_explains_packets(place: Place) -> None:
             capture_output=True,
             text=True,
             timeout=60,
-            # Its packets are kept for a while where the user may take them away: in /tmp not on every machine.
+            # The user takes the packets away at the end, which not every machine's /tmp allows.
             env={**environment(sudo=True), "TMPDIR": str(place.folder)},
             check=False,
         )

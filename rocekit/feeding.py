@@ -242,7 +242,8 @@ def _read(
     again = spool is not None and summary.doubled is not None
     source = spool.again() if spool is not None and again else _named(path)
     with open_capture(source, file=number, spool=None if again else spool) as reader:
-        for batch, packets, others in decoded(reader, stages.decoder, is_over):
+        # Packets of several captures are merged block by block.
+        for batch, packets, others in decoded(reader, stages.decoder, is_over, large=told is None):
             packets = stages.chosen(packets)
             one = summary.doubled or summary.twice.get(number)
             if one is not None:
@@ -314,7 +315,7 @@ def survey_doubled(
     survey, decoder = DoublesSurvey(str(path), beside=beside), Decoder(foreign=LEFT_OUT)
     source = _named(path) if spool is None else spool.again()
     with open_capture(source, comments=False) as reader:
-        for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
+        for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False), large=True):
             survey.feed(batch, packets)
     found = survey.found()
     return found.as_one_point() if found is not None and beside else found

@@ -26,12 +26,17 @@ _TICK_S: Final = 0.01
 
 
 def decoded(
-    reader: CaptureReader, decoder: Decoder, is_over: Callable[[], bool] = lambda: False
+    reader: CaptureReader,
+    decoder: Decoder,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    large: bool = False,
 ) -> Iterator[Decoded]:
     """The batches of a capture, decoded; each holds until the next one is asked for.
 
     Args:
         is_over: asked between batches; after a yes no more are read, and those decoded by then are given.
+        large: the caller takes long for a batch, however few packets it has: make them large.
     """
     if reader.ahead is None:
         for batch in reader:
@@ -39,7 +44,7 @@ def decoded(
             if is_over():
                 return
         return
-    ahead = _Ahead(reader, reader.ahead, decoder)
+    ahead = _Ahead(reader, reader.ahead, decoder, large=large)
     try:
         yield from ahead.batches(is_over)
     finally:
@@ -49,11 +54,11 @@ def decoded(
 class _Ahead:
     """Decodes one batch while the caller works on the one before."""
 
-    def __init__(self, reader: CaptureReader, chunks: ReadAhead, decoder: Decoder) -> None:
+    def __init__(self, reader: CaptureReader, chunks: ReadAhead, decoder: Decoder, *, large: bool) -> None:
         from queue import SimpleQueue  # of large files only
 
         self._batches, self._decoder = iter(reader), decoder
-        self._chunks = chunks
+        self._chunks, self._large = chunks, large
         chunks.keeps = True
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._done: SimpleQueue[Decoded | BaseException | None] = SimpleQueue()
@@ -68,7 +73,7 @@ class _Ahead:
                     self._done.put(None)
                     return
                 packets = self._decoder.decode(batch)
-                self._chunks.fit(len(batch), self._decoder.numbered)
+                self._chunks.fit(0 if self._large else len(batch), self._decoder.numbered)
                 self._done.put((batch, packets, self._decoder.others))
         except BaseException as error:  # raised where this batch is asked for
             self._done.put(error)

@@ -142,7 +142,7 @@ def read_again(
     """
     row, left = 0, len(outline) + len(late)
     with open_capture(path, file=file, comments=False) as reader:
-        for _, packets, _ in decoded(reader, decoder.again()):
+        for _, packets, _ in decoded(reader, decoder.again(), large=True):
             if not left:
                 return
             if not len(packets):

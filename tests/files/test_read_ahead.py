@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rocekit.capture import open_capture
 from rocekit.errors import CaptureError
 from rocekit.files import window
-from rocekit.files.read_ahead import HEADROOM
+from rocekit.files.read_ahead import HEADROOM, ReadAhead
 
 FRAMES = [
     Frame(bytes([n % 251]) * (40 + 7 * n % 900), 1_700_000_000_000_000_000 + n * 1000) for n in range(400)
@@ -118,3 +118,49 @@ def test_a_disk_that_fails_is_an_error_where_it_is_read(
             list(reader)
         assert 0 < reader.frames < len(FRAMES)
     assert not threads()
+
+
+class Asked(io.BytesIO):
+    """A source that keeps how much was asked for each time."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(bytes(size))
+        self.sizes: list[int] = []
+
+    def readinto(self, buffer: Any) -> int:
+        self.sizes.append(len(buffer))
+        return super().readinto(buffer)
+
+
+@pytest.mark.parametrize(
+    ("frames", "flows", "grows"),
+    [
+        pytest.param(20_000, 128, False, id="many frames"),
+        pytest.param(2_000, 128, True, id="few frames"),
+        pytest.param(20_000, 20_000, True, id="few frames of each flow"),
+    ],
+)
+def test_chunks_grow_where_they_have_few_frames_or_few_of_each_flow(
+    frames: int, flows: int, grows: bool
+) -> None:
+    source, most = Asked(60 << 20), 8 << 20
+    ahead = ReadAhead(source, most)  # type: ignore[arg-type]  # of a source, only its bytes are asked for
+    try:
+        while ahead.take()[1]:
+            ahead.fit(frames, flows)
+    finally:
+        ahead.close()
+    assert source.sizes[:3] == [2 << 20] * 3
+    assert set(source.sizes) == ({2 << 20, 4 << 20, most} if grows else {2 << 20})
+
+
+def test_what_lies_before_the_first_chunk_says_nothing_of_its_frames() -> None:
+    source = Asked(20 << 20)
+    ahead = ReadAhead(source, 8 << 20)  # type: ignore[arg-type]
+    try:
+        ahead.fit(400)  # the file's head, which was read to see what it is
+        while ahead.take()[1]:
+            ahead.fit(20_000)
+    finally:
+        ahead.close()
+    assert set(source.sizes) == {2 << 20}

@@ -40,8 +40,7 @@ class ReadAhead:
         self._full: SimpleQueue[tuple[Bytes, int] | BaseException] = SimpleQueue()
         self._over = Event()
         for _ in range(_BUFFERS):
-            # What is never written to takes no memory.
-            self._free.put((np.empty(HEADROOM + chunk, np.uint8), self._ask))
+            self._free.put((np.empty(HEADROOM + self._ask, np.uint8), self._ask))
         self._held: Bytes | None = None
         self._passed: SimpleQueue[tuple[Bytes, int]] = SimpleQueue()
         self.keeps = False
@@ -52,6 +51,8 @@ class ReadAhead:
     def _read(self) -> None:
         while (free := self._free.get()) is not None and not self._over.is_set():
             array, ask = free
+            if len(array) < HEADROOM + ask:
+                array = np.empty(HEADROOM + ask, np.uint8)
             try:
                 got = self._source.readinto(array.data[HEADROOM : HEADROOM + ask]) or 0
             except BaseException as error:  # raised where this chunk is taken

@@ -29,11 +29,12 @@ class Window:
         source: where bytes come from.
         head: bytes of the stream that were read already.
         chunk: bytes to ask for at once.
+        ahead: a thread reads what comes after ``head``.
     """
 
-    def __init__(self, source: ByteSource, head: bytes, chunk: int = CHUNK) -> None:
+    def __init__(self, source: ByteSource, head: bytes, chunk: int = CHUNK, *, ahead: bool = False) -> None:
         self._source = source
-        self._allocate(max(chunk, len(head)))
+        self._allocate(len(head) if ahead else max(chunk, len(head)))
         self.array[: len(head)] = np.frombuffer(head, np.uint8)
         self.start = 0
         self.end = len(head)
@@ -41,14 +42,11 @@ class Window:
         """Where ``array[0]`` stands in the stream."""
         self.ended = False
         self.waiting = False
-        self._chunk = chunk
         self.ahead: ReadAhead | None = None
+        if ahead:
+            from rocekit.files.read_ahead import ReadAhead  # of large files only
 
-    def read_ahead(self) -> None:
-        """Have a thread read from now on."""
-        from rocekit.files.read_ahead import ReadAhead  # of large files only
-
-        self.ahead = ReadAhead(self._source, self._chunk)
+            self.ahead = ReadAhead(source, chunk)
 
     def close(self) -> None:
         if self.ahead is not None:
@@ -115,7 +113,7 @@ def open_source(
     raw = RawSource(source, follow=follow, spool=spool)
     head = read_head(raw, 4, min(_HEAD_BYTES, chunk))
     unpacking = unpacked(raw, head)
-    window = Window(raw, head, chunk) if unpacking is None else Window(unpacking, b"", chunk)
-    if raw.size is not None and raw.size >= AHEAD_FROM:
-        window.read_ahead()
-    return raw, window
+    ahead = raw.size is not None and raw.size >= AHEAD_FROM
+    if unpacking is None:
+        return raw, Window(raw, head, chunk, ahead=ahead)
+    return raw, Window(unpacking, b"", chunk, ahead=ahead)

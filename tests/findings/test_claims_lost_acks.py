@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from capture_bytes import Frame
 from talk import MS, US, Talk, named, only, settled
 from two_points import findings_of_two
@@ -157,3 +158,28 @@ def test_an_ack_that_came_just_before_the_repeat_does_not_show_that_the_timer_is
     found = findings_of_two(tmp_path, at_a, t.frames)
     assert [f.rule for f in found] == ["needless-repeat"], [str(f) for f in found]
     assert found[0].evidence["or_not_in_capture"] == 1
+
+
+@pytest.mark.parametrize(("messages", "rule"), [(1, "ack-loss"), (3, "ack-loss"), (4, "needless-repeat")])
+def test_many_acks_that_came_to_the_requester_were_not_all_lost_behind_its_capture(
+    tmp_path: Path, messages: int, rule: str
+) -> None:
+    """rxe repeated what twenty ACKs had acknowledged 14 ms before, and nothing was lost: it was behind."""
+    t = Talk()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(200 * US)
+    last = 60 + 2 * messages - 1
+    for _ in range(2):
+        for psn in range(60, last, 2):
+            t.send(psn, 2)
+        t.wait(300 * US)
+        for psn in range(61, last + 1, 2):
+            t.ack(psn)
+        t.wait(40 * MS)
+    findings = findings_of_two(tmp_path, t.frames, t.frames)
+    assert [f.rule for f in findings] == [rule], [str(f) for f in findings]
+    if rule == "ack-loss":
+        assert findings[0].title.endswith("lost beyond va.pcap")
+    else:
+        assert findings[0].evidence["or_not_in_capture"] == 1

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from capture_bytes import Frame
 from talk import MS, TIMEOUT, US, Talk, named, of_rule, only, settled
 from two_points import findings_of_two
+
+from rocekit.findings.finding import Finding
 
 
 def gap(talk: Talk, first: int, packets: int, missed: int) -> None:
@@ -144,31 +147,47 @@ def test_where_packets_are_overtaken_one_that_the_second_capture_missed_need_not
     assert "probably" in found.title
 
 
-def refused_send(seen: bool, missed: bool) -> Talk:
-    """SENDs without a receive: rdma_rxe sends a NAK for the same PSN behind its RNR NAK (``seen``)."""
+def post(talk: Talk, psn: int, *, immediate: bool, again: bool = False) -> None:
+    """A message of two packets, whose first takes a receive, or whose last does: ``again`` from there on."""
+    if not immediate:
+        talk.send(psn, 2)
+        return
+    if not again:
+        talk.write(psn, 2, only=[psn])
+    talk.packet("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE", psn + 1, bytes(talk.mtu), ackreq=1, immediate=7)
+
+
+def without_receive(seen: bool, missed: bool, *, immediate: bool) -> Talk:
+    """Messages without a receive: rdma_rxe sends a NAK for the same PSN behind its RNR NAK (``seen``)."""
     talk = settled(Talk(), 99)
     talk.write(100, 400, lost={300} if missed else ())
     talk.ack(499)
     for first in (500, 510):
         for psn in range(first, first + 10, 2):
-            talk.send(psn, 2)
+            post(talk, psn, immediate=immediate)
         talk.wait(50 * US)
         if first == 500 or seen:
-            talk.rnr(first)
-        talk.nak(first)
+            talk.rnr(first + immediate)
+        talk.nak(first + immediate)
         talk.wait(2 * MS)
         for psn in range(first, first + 10, 2):
-            talk.send(psn, 2)
+            post(talk, psn, immediate=immediate, again=psn == first)
         talk.wait(50 * US)
         talk.ack(first + 9)
     return talk
 
 
-def test_a_nak_for_the_first_packet_of_a_send_may_follow_an_rnr_nak_that_is_not_in_the_capture() -> None:
-    assert of_rule(refused_send(seen=True, missed=True).findings(), "loss") == []
-    (sure,) = of_rule(refused_send(seen=False, missed=False).findings(), "loss")
+@pytest.mark.parametrize("immediate", [False, True], ids=["SEND", "WRITE with immediate"])
+def test_a_nak_for_a_packet_that_takes_a_receive_may_follow_an_rnr_nak_that_is_not_in_the_capture(
+    immediate: bool,
+) -> None:
+    def losses(*, seen: bool, missed: bool) -> list[Finding]:
+        return of_rule(without_receive(seen, missed, immediate=immediate).findings(), "loss")
+
+    assert losses(seen=True, missed=True) == []
+    (sure,) = losses(seen=False, missed=False)
     assert "probably" not in sure.title
-    (found,) = of_rule(refused_send(seen=False, missed=True).findings(), "loss")
-    assert "PSN 510 was probably lost" in found.title
-    assert "an RNR NAK for the first packet of a SEND" in found.advice
+    (found,) = losses(seen=False, missed=True)
+    assert f"PSN {510 + immediate} was probably lost" in found.title
+    assert "an RNR NAK for a packet that takes a receive" in found.advice
     assert "the capture has no NAK" not in found.advice

@@ -151,8 +151,8 @@ _NAKS_ALONE: Final = (
     "overtaken draws the same NAK."
 )
 _UNSEEN_RNR: Final = (
-    " “Probably” means: an RNR NAK for the first packet of a SEND may have been lost before the capture, or "
-    "missed by it; behind RNR NAKs of this connection that the capture has, such a NAK came as well."
+    " “Probably” means: an RNR NAK for a packet that takes a receive may have been lost before the capture, "
+    "or missed by it; behind RNR NAKs of this connection that the capture has, such a NAK came as well."
 )
 _NO_NAK: Final = (
     " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "

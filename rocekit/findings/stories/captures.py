@@ -6,10 +6,8 @@ overtaken behind it. Where two capture points show the packet's way, the packets
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from rocekit.files.frame_names import FRAME_MASK
 from rocekit.findings.stories import (
     ACK_LOSS,
     IMPLIED_NAK,
@@ -19,12 +17,11 @@ from rocekit.findings.stories import (
     TAIL_LOSS,
     TIMEOUT_TOO_SHORT,
 )
+from rocekit.findings.stories.capture_view import OVERTAKEN, CaptureView
 from rocekit.findings.stories.copies import lost_copies
-from rocekit.findings.stories.doubts import GAPPY
-from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
+from rocekit.findings.stories.loss_place import BEFORE, BEYOND, LossPlace
 from rocekit.findings.stories.unidentified import unidentified_ways, way_of
 from rocekit.track.causes import OBEYED_NS
-from rocekit.track.repeats import REORDERS
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -35,12 +32,10 @@ if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings, Transmission
     from rocekit.track.events import Event
 
-#: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.
-OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
-#: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
-_NEAR: Final = 128
 #: How many later ACKs are searched, and how many PSNs of a silent pass.
 _LATER: Final = 256
+#: So many answers that came to the requester before its repeat may all have been lost behind its capture.
+_MOST_LOST: Final = 3
 _NAKS: Final = ("nak", "rnr_nak")
 _Copy = tuple[int, int, int, int, tuple[int, ...]]  # one packet that was lost
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
@@ -57,7 +52,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     unidentified, doubled = unidentified_ways(stories), set()
     bad = _corrupted(evidence)
     for story in stories:
-        view = _View(evidence, story, bad)
+        view = CaptureView(evidence, story, bad)
         if not (story.rule == REORDERING and not story.go_backs and view.has_estimated_order(story)):
             kept.append(story)
         if not view.points or story.rule not in _DECIDED:
@@ -86,7 +81,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     return kept
 
 
-def _doubt_in_disorder(view: _View, story: Story) -> None:
+def _doubt_in_disorder(view: CaptureView, story: Story) -> None:
     """Leave open what only the order among the captures says, which is estimated, where many are overtaken.
 
     A repeat that the requester's own capture has not was none: the network doubled or delayed its packets.
@@ -157,138 +152,7 @@ def _corrupted(evidence: Evidence) -> frozenset[int]:
     return frozenset(packet.frame for packet in evidence.observer.bad if packet.icrc_wrong)
 
 
-class _View:
-    """The packets of one story's direction, at every capture point."""
-
-    def __init__(self, evidence: Evidence, story: Story, bad: frozenset[int]) -> None:
-        assert evidence.sightings is not None
-        self.sightings = evidence.sightings
-        self.connection, self.side = story.connection, story.side
-        ips = story.connection.ips
-        self.requester, self.responder = ips[story.side], ips[1 - story.side]
-        #: Corrupted packets: a receiver drops them, so such a packet did not reach its capture point.
-        self._bad = bad
-        shares = {} if evidence.paths is None else evidence.paths.missed_shares
-        #: The captures that lack so many packets that one which they have not need not be lost.
-        self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
-        paths = (
-            [] if evidence.paths is None else evidence.paths.of(self.requester or "", self.responder or "")
-        )
-        #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
-        self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
-        #: Whether any was overtaken.
-        self.overtakes = any(path.overtaken for path in paths)
-        #: Whether requests came twice between the captures, more often than once or twice.
-        self.doubles = sum(path.doubled for path in paths) >= REORDERS
-        #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
-        self.refused = False
-        #: Those that lack any.
-        self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
-
-    @cached_property
-    def points(self) -> tuple[int, ...]:
-        """The captures in the order in which requests pass them; empty if it is unknown."""
-        if self.requester is None or self.responder is None:
-            return ()
-        return self.sightings.points(self.requester, self.responder)
-
-    def is_sent(self, frame: int) -> bool:
-        """Whether the requester's own capture has a packet."""
-        row = self.sightings.row_of(frame)
-        return row < 0 or self.points[0] in self.sightings.times_of(row)
-
-    def is_skipped(self, psn: int, until_ns: int) -> bool:
-        """Whether the last packets around a PSN came to the first capture one after the other, without it."""
-        before, own, behind = (
-            [t.time_ns for t in self.sent(p, request=True) if t.time_ns < until_ns]
-            for p in (psn - 1, psn, psn + 1)
-        )
-        last_ns = max(behind, default=0)
-        since_ns = max((ns for ns in before if ns < last_ns), default=last_ns)
-        return since_ns < last_ns and not any(since_ns < ns < last_ns for ns in own)
-
-    def is_sure(self, place: LossPlace, story: Story) -> bool:
-        """Whether the capture that shows a loss by what it has not ran when the packet was sent.
-
-        A packet in no capture was lost before the first one, or missed there as others were.
-        """
-        if place.where == BEYOND:
-            return True
-        if place.where == BEFORE and place.files[-1] in self.lacking:
-            return False
-        first_ns, last_ns = self.sightings.spans[place.files[-1]]
-        if place.seen:
-            times = [int(self.sightings.time_ns[self.sightings.row_of(frame)]) for frame in place.seen]
-        else:
-            times = [story.first_ns(), *(nak.time_ns for nak in story.naks)]
-            openers = [*story.naks, *(run.opener for run in story.go_backs)]
-            times += [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]
-        return first_ns <= min(times) and max(times) <= last_ns
-
-    def has_estimated_order(self, story: Story) -> bool:
-        """Whether no capture has a late packet of a story behind a packet that overtook it.
-
-        Of a packet that only one capture has and another that only another one has, the times that were
-        estimated for the merged order may tell the wrong one.
-        """
-        rows = (self.sightings.row_of(event.frame) for event in reversed(story.late))
-        found = [row for row in rows if row >= 0]
-        return bool(found) and not any(self.sightings.is_overtaken(row, _NEAR) for row in found)
-
-    def sent(self, psn: int, *, request: bool) -> list[Transmission]:
-        side = self.side if request else 1 - self.side
-        found = self.sightings.transmissions(self.connection, side, psn, request=request)
-        return [t for t in found if self._bad.isdisjoint(t.frames.values())]
-
-    def last_sent(
-        self, psn: int, since_ns: int, until_ns: int, *, request: bool = True
-    ) -> Transmission | None:
-        """The last packet with a PSN that was sent in a time."""
-        found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
-        return found[-1] if found else None
-
-    def is_behind(self, sent: Transmission, naks: Iterable[Event]) -> bool:
-        """Whether the last point has a packet behind all of a story's NAKs, by its times or by its file."""
-        last = self.points[-1]
-        for row in (self.sightings.row_of(nak.frame) for nak in naks):
-            number = 0 if row < 0 else int(self.sightings.frames[last][row])
-            before = sent.frames[last] & FRAME_MASK < number
-            if not number or (before and sent.times_ns[last] < int(self.sightings.seen_ns[last][row])):
-                return False
-        return True
-
-    def place(self, psn: int, sent: Transmission | None, *, request: bool = True) -> LossPlace:
-        """Where a packet was lost that arrived nowhere behind the last point that has it."""
-        points = self.points if request else self.points[::-1]
-        sender = (self.requester if request else self.responder) or "?"
-        reached = (
-            -1 if sent is None else max((points.index(f) for f in sent.frames if f in points), default=-1)
-        )
-        seen = () if sent is None else tuple(sent.frames.values())
-        if reached < 0:
-            return LossPlace(psn, BEFORE, points[:1], sender, seen)
-        if reached == len(points) - 1:
-            return LossPlace(psn, BEYOND, points[-1:], sender, seen)
-        return LossPlace(psn, BETWEEN, points[reached : reached + 2], sender, seen)
-
-    def order(self, psn: int, sent: Transmission, since_ns: int, *, request: bool = True) -> str:
-        """Whether a packet that reached the last point was overtaken there, or arrived behind a gap."""
-        last = self.points[-1 if request else 0]
-        arrived_ns = sent.times_ns[last]
-
-        def others(q: int) -> list[Transmission]:
-            return [t for t in self.sent(q, request=request) if last in t.times_ns and t.time_ns >= since_ns]
-
-        for q in range(psn + 1, psn + _NEAR):
-            if any(t.sent_ns > sent.sent_ns and t.times_ns[last] < arrived_ns for t in others(q)):
-                return OVERTAKEN
-        for q in range(psn - 1, max(psn - _NEAR, 0), -1):
-            if any(t.sent_ns < sent.sent_ns and t.times_ns[last] > arrived_ns for t in others(q)):
-                return THROWN_AWAY
-        return ""
-
-
-def _decide_nak(view: _View, story: Story) -> None:
+def _decide_nak(view: CaptureView, story: Story) -> None:
     """Decide a story with NAKs: each names the packet that its responder missed."""
     last, places = view.points[-1], []
     out_of_order = open_ = False
@@ -317,7 +181,7 @@ def _decide_nak(view: _View, story: Story) -> None:
         story.certain, story.or_overtaken, story.places = False, True, []
 
 
-def _decide_silence(view: _View, story: Story) -> None:
+def _decide_silence(view: CaptureView, story: Story) -> None:
     """Decide a story without a NAK: the request was lost, or its response, or it came too late."""
     run = story.repeats[0]
     of_pass = run.opener.of_pass
@@ -353,7 +217,7 @@ def _decide_silence(view: _View, story: Story) -> None:
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
 
 
-def _find_lost_ack(view: _View, story: Story, run: GoBack, arrived: Transmission) -> None:
+def _find_lost_ack(view: CaptureView, story: Story, run: GoBack, arrived: Transmission) -> None:
     """Whether a repeat sooner than its timeout was not needless: no ACK passed the first capture point.
 
     A timer that each packet does not start anew runs out sooner than its wait tells.
@@ -376,7 +240,7 @@ def _lost(run: GoBack) -> str:
 
 
 def _decide_response(
-    view: _View, story: Story, run: GoBack, arrived: Transmission, psns: Iterable[int], rule: str
+    view: CaptureView, story: Story, run: GoBack, arrived: Transmission, psns: Iterable[int], rule: str
 ) -> None:
     """Decide what happened to the response to a request that reached the last capture point."""
     first, last = view.points[0], view.points[-1]
@@ -388,16 +252,21 @@ def _decide_response(
     refusals = {  # a NAK acknowledges what is before its PSN
         e.frame for t in run.transfers for e in t.events if e.kind in _NAKS and e.psn == run.first_psn
     }
-    answers = [
-        t
+    of_psn = [
+        (psn, t)
         for psn in psns
         for t in view.sent(psn, request=False)
         if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
         and refusals.isdisjoint(t.frames.values())
     ]
+    answers = [t for _, t in of_psn]
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
     latest_ns = _latest_ns(run)
-    in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < latest_ns]
+    in_time = [
+        t
+        for psn, t in of_psn
+        if t.times_ns.get(first, run.time_ns) < latest_ns and view.is_taken(psn, t, run.time_ns)
+    ]
     naks = {e.frame for t in run.transfers for e in t.events if e.kind == "nak"}
     told = any(
         not refusals.isdisjoint(t.frames.values())
@@ -410,6 +279,9 @@ def _decide_response(
         story.rule, story.certain, story.places = NEEDLESS, False, []
     elif in_time and rule == IMPLIED_NAK and view.order(run.first_psn, in_time[-1], 0, request=False):
         story.rule, story.certain, story.of_response, story.places = REORDERING, True, True, []
+    elif in_time and rule == ACK_LOSS and sum(ns < run.time_ns for ns in back_ns) > _MOST_LOST:
+        # Not all of these were lost: it had them, and was not done with what came before.
+        story.rule, story.certain, story.places = NEEDLESS, False, []
     elif in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]
@@ -439,7 +311,7 @@ def _latest_ns(run: GoBack) -> int:
     return run.time_ns - (OBEYED_NS if run.cause == "timeout" else 0)
 
 
-def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
+def _decide_read(view: CaptureView, story: Story, run: GoBack, since_ns: int) -> None:
     """Decide a READ that was requested again, from its first missing response on."""
     first, last = view.points[0], view.points[-1]
     psn, transfer = run.first_psn, story.transfer

@@ -1,8 +1,9 @@
 """NAKs behind an RNR NAK that the capture may not have.
 
-A responder without a receive answers a SEND's first packet with an RNR NAK (IBA Vol. 1, 9.7.5.2.8). rdma_rxe
-answers the packets behind it with a NAK "PSN sequence error" for the same PSN, though nothing was lost. Where
-the RNR NAK itself was lost before the capture, or missed by it, that NAK looks like one of a lost packet.
+A responder without a receive answers a SEND's first packet with an RNR NAK, and the last of a WRITE with
+immediate data: these take a receive (IBA Vol. 1, 9.7.5.2.8). rdma_rxe answers the packets behind it with a
+NAK "PSN sequence error" for the same PSN, though nothing was lost. Where the RNR NAK itself was lost before
+the capture, or missed by it, that NAK looks like one of a lost packet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocekit.findings.stories.story import Story
+    from rocekit.track.transfers import Transfer
 
 _Way = tuple[int, int]
 _OF_RESPONSES: Final = frozenset({ACK_LOSS, IMPLIED_NAK})
@@ -29,7 +31,7 @@ def doubt_unseen_rnrs(stories: Sequence[Story]) -> None:
 
 
 def unseen_rnrs(stories: Sequence[Story]) -> list[Story]:
-    """Losses of a SEND's first packet, in a direction with such NAKs whose responses are lost or missed."""
+    """Losses of a packet that takes a receive, in a direction with such NAKs, of lost or missed responses."""
     refused: set[_Way] = {_way(s) for s in stories if s.rnrs and s.naks}
     if not refused:
         return []
@@ -45,9 +47,15 @@ def _may_be_refused(story: Story) -> bool:
     transfer = story.held_by()
     if story.rule != LOSS or not story.naks or story.hole is not None or story.places is not None:
         return False
-    if transfer is None or transfer.operation != "SEND" or transfer.first_psn != story.psn:
+    if transfer is None or not _takes_receive(transfer, story.psn):
         return False
     return all(nak.copy in (BEHIND, OPEN) for nak in story.naks)
+
+
+def _takes_receive(transfer: Transfer, psn: int) -> bool:
+    if transfer.operation == "SEND":
+        return psn == transfer.first_psn
+    return transfer.operation == "WRITE" and transfer.with_immediate and psn == transfer.last_psn
 
 
 def _way(story: Story) -> _Way:

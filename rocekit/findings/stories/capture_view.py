@@ -1,0 +1,173 @@
+"""The packets of one direction as several captures have them, in the order in which requests pass these."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from rocekit.files.frame_names import FRAME_MASK
+from rocekit.findings.stories.doubts import GAPPY
+from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
+from rocekit.track.repeats import REORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories.story import Story
+    from rocekit.points.sightings import Transmission
+    from rocekit.track.events import Event
+
+#: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.
+OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
+#: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
+_NEAR: Final = 128
+#: How many PSNs before an answer's are searched for packets of its message that are sent again.
+_MESSAGE: Final = 64
+
+
+class CaptureView:
+    """The packets of one story's direction, at every capture point."""
+
+    def __init__(self, evidence: Evidence, story: Story, bad: frozenset[int]) -> None:
+        assert evidence.sightings is not None
+        self.sightings = evidence.sightings
+        self.connection, self.side = story.connection, story.side
+        ips = story.connection.ips
+        self.requester, self.responder = ips[story.side], ips[1 - story.side]
+        #: Corrupted packets: a receiver drops them, so such a packet did not reach its capture point.
+        self._bad = bad
+        shares = {} if evidence.paths is None else evidence.paths.missed_shares
+        #: The captures that lack so many packets that one which they have not need not be lost.
+        self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
+        paths = (
+            [] if evidence.paths is None else evidence.paths.of(self.requester or "", self.responder or "")
+        )
+        #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
+        self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
+        #: Whether any was overtaken.
+        self.overtakes = any(path.overtaken for path in paths)
+        #: Whether requests came twice between the captures, more often than once or twice.
+        self.doubles = sum(path.doubled for path in paths) >= REORDERS
+        #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
+        self.refused = False
+        #: Those that lack any.
+        self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
+
+    @cached_property
+    def points(self) -> tuple[int, ...]:
+        """The captures in the order in which requests pass them; empty if it is unknown."""
+        if self.requester is None or self.responder is None:
+            return ()
+        return self.sightings.points(self.requester, self.responder)
+
+    def is_sent(self, frame: int) -> bool:
+        """Whether the requester's own capture has a packet."""
+        row = self.sightings.row_of(frame)
+        return row < 0 or self.points[0] in self.sightings.times_of(row)
+
+    def is_skipped(self, psn: int, until_ns: int) -> bool:
+        """Whether the last packets around a PSN came to the first capture one after the other, without it."""
+        before, own, behind = (
+            [t.time_ns for t in self.sent(p, request=True) if t.time_ns < until_ns]
+            for p in (psn - 1, psn, psn + 1)
+        )
+        last_ns = max(behind, default=0)
+        since_ns = max((ns for ns in before if ns < last_ns), default=last_ns)
+        return since_ns < last_ns and not any(since_ns < ns < last_ns for ns in own)
+
+    def is_sure(self, place: LossPlace, story: Story) -> bool:
+        """Whether the capture that shows a loss by what it has not ran when the packet was sent.
+
+        A packet in no capture was lost before the first one, or missed there as others were.
+        """
+        if place.where == BEYOND:
+            return True
+        if place.where == BEFORE and place.files[-1] in self.lacking:
+            return False
+        first_ns, last_ns = self.sightings.spans[place.files[-1]]
+        if place.seen:
+            times = [int(self.sightings.time_ns[self.sightings.row_of(frame)]) for frame in place.seen]
+        else:
+            times = [story.first_ns(), *(nak.time_ns for nak in story.naks)]
+            openers = [*story.naks, *(run.opener for run in story.go_backs)]
+            times += [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]
+        return first_ns <= min(times) and max(times) <= last_ns
+
+    def has_estimated_order(self, story: Story) -> bool:
+        """Whether no capture has a late packet of a story behind a packet that overtook it.
+
+        Of a packet that only one capture has and another that only another one has, the times that were
+        estimated for the merged order may tell the wrong one.
+        """
+        rows = (self.sightings.row_of(event.frame) for event in reversed(story.late))
+        found = [row for row in rows if row >= 0]
+        return bool(found) and not any(self.sightings.is_overtaken(row, _NEAR) for row in found)
+
+    def sent(self, psn: int, *, request: bool) -> list[Transmission]:
+        side = self.side if request else 1 - self.side
+        found = self.sightings.transmissions(self.connection, side, psn, request=request)
+        return [t for t in found if self._bad.isdisjoint(t.frames.values())]
+
+    def last_sent(
+        self, psn: int, since_ns: int, until_ns: int, *, request: bool = True
+    ) -> Transmission | None:
+        """The last packet with a PSN that was sent in a time."""
+        found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
+        return found[-1] if found else None
+
+    def is_behind(self, sent: Transmission, naks: Iterable[Event]) -> bool:
+        """Whether the last point has a packet behind all of a story's NAKs, by its times or by its file."""
+        last = self.points[-1]
+        for row in (self.sightings.row_of(nak.frame) for nak in naks):
+            number = 0 if row < 0 else int(self.sightings.frames[last][row])
+            before = sent.frames[last] & FRAME_MASK < number
+            if not number or (before and sent.times_ns[last] < int(self.sightings.seen_ns[last][row])):
+                return False
+        return True
+
+    def place(self, psn: int, sent: Transmission | None, *, request: bool = True) -> LossPlace:
+        """Where a packet was lost that arrived nowhere behind the last point that has it."""
+        points = self.points if request else self.points[::-1]
+        sender = (self.requester if request else self.responder) or "?"
+        reached = (
+            -1 if sent is None else max((points.index(f) for f in sent.frames if f in points), default=-1)
+        )
+        seen = () if sent is None else tuple(sent.frames.values())
+        if reached < 0:
+            return LossPlace(psn, BEFORE, points[:1], sender, seen)
+        if reached == len(points) - 1:
+            return LossPlace(psn, BEYOND, points[-1:], sender, seen)
+        return LossPlace(psn, BETWEEN, points[reached : reached + 2], sender, seen)
+
+    def order(self, psn: int, sent: Transmission, since_ns: int, *, request: bool = True) -> str:
+        """Whether a packet that reached the last point was overtaken there, or arrived behind a gap."""
+        last = self.points[-1 if request else 0]
+        arrived_ns = sent.times_ns[last]
+
+        def others(q: int) -> list[Transmission]:
+            return [t for t in self.sent(q, request=request) if last in t.times_ns and t.time_ns >= since_ns]
+
+        for q in range(psn + 1, psn + _NEAR):
+            if any(t.sent_ns > sent.sent_ns and t.times_ns[last] < arrived_ns for t in others(q)):
+                return OVERTAKEN
+        for q in range(psn - 1, max(psn - _NEAR, 0), -1):
+            if any(t.sent_ns < sent.sent_ns and t.times_ns[last] > arrived_ns for t in others(q)):
+                return THROWN_AWAY
+        return ""
+
+    def is_taken(self, psn: int, answer: Transmission, until_ns: int) -> bool:
+        """Whether the requester takes an answer that came to it, as far as its capture shows.
+
+        rxe takes no ACK of a message of which it has still to send packets again (Linux ``rxe_comp.c``):
+        where such packets follow the answer, before ``until_ns``, it was not lost.
+        """
+        first = self.points[0]
+        came_ns = answer.times_ns.get(first)
+        if came_ns is None:
+            return True
+        for q in range(psn, max(psn - _MESSAGE, 0), -1):
+            sent = [t.times_ns.get(first, 0) for t in self.sent(q, request=True)]
+            if min(sent, default=came_ns) < came_ns and any(came_ns < ns < until_ns for ns in sent):
+                return False
+        return True

@@ -34,7 +34,12 @@ def both_ends(story: Story, *, flight_ns: int = 2_000, ahead_ns: int = 0) -> tup
 
 
 def findings_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) -> list[Finding]:
-    """The findings of captures at A and at B; each packet of a talk takes ``FLIGHT`` between them.
+    """The findings of captures at A and at B (see ``analysis_of_two``)."""
+    return analysis_of_two(folder, at_a, at_b).findings
+
+
+def analysis_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) -> rocekit.Analysis:
+    """The analysis of captures at A and at B; each packet of a talk takes ``FLIGHT`` between them.
 
     What a capture lacks was lost between the two, or before.
     """
@@ -46,4 +51,4 @@ def findings_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) 
         path = folder / f"{name}.pcap"
         path.write_bytes(pcap(sorted(moved, key=lambda f: f.time_ns), unit="ns"))
         paths.append(path)
-    return rocekit.analyze(*paths).findings
+    return rocekit.analyze(*paths)

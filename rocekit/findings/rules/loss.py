@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    behind_rnrs = {id(s) for s in unseen_rnrs(evidence.stories)}
+    behind_rnrs = {id(s) for s in unseen_rnrs(evidence.stories) if not s.certain}
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        copies = [copy for s in stories for copy in lost_copies(s)]
+        refused = {id(s) for s in stories} & behind_rnrs
+        copies = [copy for s in stories if id(s) not in refused for copy in lost_copies(s)]
         # Where late packets and copies look like those sent again, or the order among several captures is not
-        # known, what a pass lacks need not be lost.
+        # known, or no receive was posted, what a pass lacks need not be lost.
         without = bool(unidentified_ways(stories))
-        counted = [s for s in stories if s.certain or not (without or evidence.sightings is not None)]
+        open_ = without or evidence.sightings is not None
+        counted = [s for s in stories if s.certain or not (open_ or id(s) in refused)]
         packets = len(stories) - len(counted) + sum(c.packets for s in counted for c in lost_copies(s))
         place = sides(stories, copies)
         told = told_by(stories)
         alone = {id(s) for s in naks_alone(evidence, stories)}
         no_nak = told.alone and any(not (s.certain or s.naks or s.gappy or s.or_overtaken) for s in stories)
-        refused = any(id(s) in behind_rnrs and not s.certain for s in stories)
         if packets == 1:
             what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if told.guessed else ''}lost"
         else:
@@ -69,7 +70,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             + _NO_NAK * no_nak
             + doubt_words([s for s in stories if id(s) not in alone])
             + _NAKS_ALONE * bool(alone)
-            + _UNSEEN_RNR * refused
+            + _UNSEEN_RNR * bool(refused)
             + _UNIDENTIFIED * (without and any(map(is_doubted, stories)))
             + _UNPROVEN * any(is_doubted(s) and is_unproven(s) for s in stories),
         )

@@ -66,15 +66,20 @@ class CaptureView:
         row = self.sightings.row_of(frame)
         return row < 0 or self.points[0] in self.sightings.times_of(row)
 
-    def is_skipped(self, psn: int, until_ns: int) -> bool:
-        """Whether the last packets around a PSN came to the first capture one after the other, without it."""
+    def is_skipped(self, psn: int, until_ns: int, *, or_later: bool = False) -> bool:
+        """Whether the last packets around a PSN came to the first capture one after the other, without it.
+
+        Args:
+            or_later: nor did it come behind them.
+        """
         before, own, behind = (
             [t.time_ns for t in self.sent(p, request=True) if t.time_ns < until_ns]
             for p in (psn - 1, psn, psn + 1)
         )
         last_ns = max(behind, default=0)
         since_ns = max((ns for ns in before if ns < last_ns), default=last_ns)
-        return since_ns < last_ns and not any(since_ns < ns < last_ns for ns in own)
+        end_ns = until_ns if or_later else last_ns
+        return since_ns < last_ns and not any(since_ns < ns < end_ns for ns in own)
 
     def is_sure(self, place: LossPlace, story: Story) -> bool:
         """Whether the capture that shows a loss by what it has not ran when the packet was sent.

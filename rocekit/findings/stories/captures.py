@@ -168,6 +168,8 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
             found = "" if sent is None or last not in sent.times_ns else view.order(copy.psn, sent, 0)
         if not found and not behind:
             places.append(view.place(copy.psn, sent))
+        if found and view.is_skipped(copy.psn, copy.until_ns, or_later=True):
+            found, behind = "", True  # what came out of order was an earlier copy
         out_of_order, open_ = out_of_order or bool(found), open_ or behind
     if places:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.

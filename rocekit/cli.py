@@ -36,6 +36,11 @@ def main() -> None:
         early.start_early(sys.argv[2:])
         program = _begun if early.started() else program
     else:
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # Until there is somebody to handle it, Ctrl-C just ends the process.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         from rocekit.machine.large_pages import objects_in_large_pages
 
         objects_in_large_pages()

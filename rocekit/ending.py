@@ -100,12 +100,23 @@ def ending(ctx: click.Context | None = None) -> Iterator[None]:
         say("out of memory")
         status = EXIT_ERROR
     except BaseException as error:  # panics of polars are no Exception
-        if isinstance(error.__cause__, KeyboardInterrupt | Terminated):
-            raise error.__cause__ from None  # while a class was made, Python 3.11 wraps it
+        if (behind := _signal_behind(error)) is not None:
+            raise behind from None
         _unexpected(error, debug=ctx is not None and bool(ctx.meta.get(_DEBUG)))
         _flush_or_drop()
         status = EXIT_ERROR
     raise click.exceptions.Exit(status)
+
+
+def _signal_behind(error: BaseException) -> BaseException | None:
+    """The signal's exception that another error came of.
+
+    Python 3.11 wraps one that comes while a class is made, and in hypothesis one breaks an assertion.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt | Terminated):
+        found = found.__cause__ or found.__context__
+    return found
 
 
 def say(message: str) -> None:
@@ -176,7 +187,8 @@ def guarded(program: Callable[[], Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if may_handle and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _terminate)
-    if may_handle and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # shells' jobs ignore it
+    # Jobs of shells in the background ignore it.
+    if may_handle and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
     threading.excepthook = _thread_failed
     sys.unraisablehook = _unheard

@@ -197,6 +197,53 @@ def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same(
     assert (process.returncode, told, said) == (status, b"taken down\n", words)
 
 
+WRAPPED = """
+import time
+from rocekit.ending import ending, guarded
+
+def program():
+    with ending():
+        try:
+            print("begun", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            assert not "in the middle of something"
+
+guarded(program)
+"""
+
+
+def test_an_error_that_came_of_ctrl_c_is_no_defect() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRAPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=50) == (b"", b"")
+    assert process.returncode == 130
+
+
+#: Ctrl-C while click is loaded, before there is somebody to handle it.
+EARLY = """
+import os, signal, sys
+
+class Pressing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressing())
+"""
+
+
+def test_ctrl_c_at_the_very_start_prints_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY + MAIN, "--help"], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 CAUGHT = """
 import time
 from rocekit.ending import guarded

@@ -242,7 +242,7 @@ def _read(
     again = spool is not None and summary.doubled is not None
     source = spool.again() if spool is not None and again else _named(path)
     with open_capture(source, file=number, spool=None if again else spool) as reader:
-        # Packets of several captures are merged block by block.
+        # What is not told is merged with other captures, which takes long for each batch.
         for batch, packets, others in decoded(reader, stages.decoder, is_over, large=told is None):
             packets = stages.chosen(packets)
             one = summary.doubled or summary.twice.get(number)

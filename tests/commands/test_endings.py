@@ -156,6 +156,18 @@ def test_a_command_under_a_profiler_ends_as_the_interpreter_does() -> None:
     assert done.stdout == "the thread has ended\nwhat ends it was called\n"  # and no status printed
 
 
+def sent_to(program: str, number: signal.Signals) -> tuple[int, bytes, bytes]:
+    """A program's status and what it prints after ``begun``, when it gets a signal then."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(number)
+    told, said = process.communicate(timeout=50)
+    return process.returncode, told, said
+
+
 DROPPED = """
 import time
 from rocekit.ending import guarded
@@ -187,14 +199,7 @@ guarded(program)
 def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same(
     number: signal.Signals, status: int, words: bytes
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", DROPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"begun\n"
-    process.send_signal(number)
-    told, said = process.communicate(timeout=50)
-    assert (process.returncode, told, said) == (status, b"taken down\n", words)
+    assert sent_to(DROPPED, number) == (status, b"taken down\n", words)
 
 
 WRAPPED = """
@@ -214,14 +219,7 @@ guarded(program)
 
 
 def test_an_error_that_came_of_ctrl_c_is_no_defect() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRAPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"begun\n"
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=50) == (b"", b"")
-    assert process.returncode == 130
+    assert sent_to(WRAPPED, signal.SIGINT) == (130, b"", b"")
 
 
 #: Ctrl-C while click is loaded, before there is somebody to handle it.
@@ -263,12 +261,7 @@ guarded(program)
 
 
 def test_what_goes_on_after_ctrl_c_is_not_ended_by_it_again() -> None:
-    process = subprocess.Popen([sys.executable, "-c", CAUGHT], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"begun\n"
-    process.send_signal(signal.SIGINT)
-    told, said = process.communicate(timeout=50)
-    assert (process.returncode, told, said) == (0, b"gone on\n", b"")
+    assert sent_to(CAUGHT, signal.SIGINT) == (0, b"gone on\n", b"")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

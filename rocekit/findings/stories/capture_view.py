@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rocekit.points.sightings import Transmission
     from rocekit.track.events import Event
 
-#: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.
-OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
+#: Why a packet counts as lost nowhere: a later one arrived first, or it arrived behind a gap.
+OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
 _NEAR: Final = 128
-#: How many PSNs before an answer's are searched for packets of its message that are sent again.
-_MESSAGE: Final = 64
+#: How many of the PSNs that an answer acknowledges are searched for packets that are sent again behind it.
+_BEFORE: Final = 64
 
 
 class CaptureView:
@@ -51,6 +51,7 @@ class CaptureView:
         self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
         self.refused = False
+        self._passed_ns: dict[int, list[int]] = {}
         #: Those that lack any.
         self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
 
@@ -162,17 +163,25 @@ class CaptureView:
         return ""
 
     def is_taken(self, psn: int, answer: Transmission, until_ns: int) -> bool:
-        """Whether the requester takes an answer that came to it, as far as its capture shows.
+        """Whether a requester took an answer that came to it, as far as its capture shows.
 
-        rxe takes no ACK of a message of which it has still to send packets again (Linux ``rxe_comp.c``):
-        where such packets follow the answer, before ``until_ns``, it was not lost.
+        rxe takes no ACK of a message of which it has still to send packets again (Linux ``rxe_comp.c``). So
+        where packets that the answer acknowledges were sent again behind it, before ``until_ns``, it need not
+        have been lost.
         """
-        first = self.points[0]
-        came_ns = answer.times_ns.get(first)
+        came_ns = answer.times_ns.get(self.points[0])
         if came_ns is None:
             return True
-        for q in range(psn, max(psn - _MESSAGE, 0), -1):
-            sent = [t.times_ns.get(first, 0) for t in self.sent(q, request=True)]
-            if min(sent, default=came_ns) < came_ns and any(came_ns < ns < until_ns for ns in sent):
-                return False
-        return True
+        return not any(
+            sent and sent[0] < came_ns and any(came_ns < ns < until_ns for ns in sent)
+            for sent in map(self._sent_ns, range(max(psn - _BEFORE, 0) + 1, psn + 1))
+        )
+
+    def _sent_ns(self, psn: int) -> list[int]:
+        """When a PSN passed the first capture, in order; many answers ask for the same."""
+        known = self._passed_ns.get(psn)
+        if known is None:
+            first = self.points[0]
+            times = (t.times_ns.get(first) for t in self.sent(psn, request=True))
+            known = self._passed_ns[psn] = sorted(ns for ns in times if ns is not None)
+        return known

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 #: The version of tables and folders. A LAKE of another one is not added to.
-SCHEMA: Final = "rocekit-fleet/2"
+SCHEMA: Final = "rocekit-fleet/3"
 
 _INT, _TEXT, _YES = "Int64", "String", "Boolean"
 _ID: Final = {"capture": (_TEXT, "the capture's id: the hash of its bytes and names")}
@@ -107,6 +107,7 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "first_ns": (_INT, "its first sign; null: unknown"),
         "first_frame": (_INT, "the first of its frames"),
         "lost_packets": (_INT, "packets lost, at least; null: the rule is of no loss"),
+        "probably_lost_packets": (_INT, "how many of them are only probable"),
         "added_ns": (_INT, "time without progress; null: unknown"),
         "evidence": (_TEXT, "its evidence, as JSON"),
         "advice": (_TEXT, "what to do next"),
@@ -118,7 +119,7 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "connection": (_INT, "its connection"),
         **_ENDS,
         "requester_ip": (_TEXT, "who asked"),
-        "lost_packets": (_INT, "packets lost, at least; 0: none"),
+        "lost_packets": (_INT, "packets lost, at least; 0: none; probable ones where not `certain`"),
         "place": (_TEXT, "`before` or `behind` the capture point, on the way to dst; null: unknown"),
         "certain": (_YES, "false: the packets allow another explanation"),
         "repeated_packets": (_INT, "packets sent again"),

@@ -231,7 +231,10 @@ def findings_rows(findings: Sequence[Finding], *, several: bool) -> Rows:
         "b_ip": [None if f.connection is None else f.connection.ips[1] for f in findings],
         "first_ns": [_first_ns(f.evidence) for f in findings],
         "first_frame": [_number(f.frames[0]) if f.frames else None for f in findings],
-        "lost_packets": [_whole(f.evidence.get("lost_packets")) for f in findings],
+        **{
+            name: [_whole(f.evidence.get(name)) for f in findings]
+            for name in ("lost_packets", "probably_lost_packets")
+        },
         "added_ns": [_whole(f.evidence.get("added_ns")) for f in findings],
         "evidence": [json.dumps(d["evidence"], ensure_ascii=False) for d in dicts],
     }

@@ -187,9 +187,11 @@ def test_a_nak_for_a_packet_that_takes_a_receive_may_follow_an_rnr_nak_that_is_n
     assert losses(seen=True, missed=True) == []
     (sure,) = losses(seen=False, missed=False)
     assert "probably" not in sure.title
+    assert sure.evidence["probably_lost_packets"] == 0
     (found,) = losses(seen=False, missed=True)
     assert f"PSN {510 + immediate} was probably lost" in found.title
     assert "an RNR NAK for a packet that takes a receive" in found.advice
     places = [found.evidence[f"lost_{way}_capture_point"] for way in ("before", "behind")]
     assert (found.evidence["lost_packets"], places) == (1, [0, 0])  # if it was lost, and who knows where
+    assert found.evidence["probably_lost_packets"] == 1
     assert "the capture has no NAK" not in found.advice

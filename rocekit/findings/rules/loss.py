@@ -33,7 +33,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         without = bool(unidentified_ways(stories))
         open_ = without or evidence.sightings is not None
         counted = [s for s in stories if s.certain or not (open_ or id(s) in refused)]
-        packets = len(stories) - len(counted) + sum(c.packets for s in counted for c in lost_copies(s))
+        certain = sum(c.packets for s in counted if s.certain for c in lost_copies(s))
+        likely_lost = sum(c.packets for s in counted if not s.certain for c in lost_copies(s))
+        likely_lost += len(stories) - len(counted)
+        packets = certain + likely_lost
         place = sides(stories, copies)
         told = told_by(stories)
         alone = {id(s) for s in naks_alone(evidence, stories)}
@@ -52,6 +55,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             | placed
             | {
                 "lost_packets": packets,
+                "probably_lost_packets": likely_lost,
                 **place,
                 "nak_seen": told.of_nak,
                 "or_overtaken": told.or_overtaken,

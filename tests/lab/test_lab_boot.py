@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def booted(monkeypatch: pytest.MonkeyPatch, fake: FakeLab, folder: Path, *parts:
     monkeypatch.setattr(lab, "missing", list, raising=False)
     monkeypatch.setattr(lab_boot, "EVERYTHING", False)
     monkeypatch.setattr(lab_boot, "lab_output", lambda: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # nobody closes it
     return Boot(parts, folder)
 
 

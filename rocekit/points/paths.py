@@ -57,6 +57,8 @@ _WORDS: Final = {
     "datagrams": "datagrams",
     "mads": "CM messages",
 }
+_EVER: Final = (-1 << 62, 1 << 62)
+_NEVER: Final = (1, 0)
 _ORDER: Final = {
     CLOCKS: " (order of the capture points: probably, by their clocks)",
     FILES: " (which comes first on the way is unknown)",
@@ -92,6 +94,8 @@ class Path:
         by: what tells the order of the points: ``delays`` of both directions, ``hops``, or, of one direction
             alone, the captures' ``clocks``. ``files``: nothing tells it, so that nothing is known to be lost.
         missing_rows, overtaken_rows: packets, as merged.
+        covered: from when to when, at the first, packets passed that the second was surely capturing for;
+            always, where both have all.
         kinds: missing packets by kind.
     """
 
@@ -114,6 +118,7 @@ class Path:
     only_second_rows: Ints = field(repr=False)
     kinds: dict[str, int]
     connections: tuple[MissingOf, ...]
+    covered: tuple[int, int]
 
     @property
     def clean(self) -> bool:
@@ -150,6 +155,16 @@ class Path:
             )
             found += f"; not counted, outside the time that both captures cover: {both}"
         return found + _ORDER.get(self.by, "")
+
+
+def _covered(
+    here: tuple[int, int] | None, took: tuple[int, int], span: tuple[int, ...] | None
+) -> tuple[int, int]:
+    """From when to when packets passed that the other capture was running for (see ``Paths._inside``)."""
+    if span is None:
+        return _NEVER
+    begun, end = span[0] - took[0], span[1] - took[1]
+    return (begun, end) if here is None else (min(begun, here[0]), max(end, here[1]))
 
 
 class Paths:
@@ -336,6 +351,7 @@ class Paths:
             alone[only],
             {name: int(kinds[kind]) for name, kind in _KINDS.items()},
             self._of_connections(rows),
+            _covered(passing.here, passing.took, self._spans[second]) if len(passing.alone) else _EVER,
         )
 
     def _clean(
@@ -364,6 +380,7 @@ class Paths:
             only_second_rows=_NO_ROWS,
             kinds=dict.fromkeys(_KINDS, 0),
             connections=(),
+            covered=_EVER,
         )
 
     @staticmethod
@@ -378,14 +395,8 @@ class Paths:
             here: the first and the last time of the packets that both have; took: the shortest time and the
                 99th percentile of what they were under way (negative if the other point comes first).
         """
-        if span is None:
-            return np.zeros(len(times), np.bool_)
-        begun = times + took[0] >= span[0]
-        goes_on = times + took[1] <= span[1]
-        if here is not None:
-            begun |= times >= here[0]
-            goes_on |= times <= here[1]
-        inside: Mask = begun & goes_on
+        begun, end = _covered(here, took, span)
+        inside: Mask = (times >= begun) & (times <= end)
         return inside
 
     def _doubled(self, own: Rows, alone: Ints, new: Mask, there: Ints, first: int, second: int) -> Mask:

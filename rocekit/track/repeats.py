@@ -309,7 +309,9 @@ class Repeats:
             doubt = before.cause  # that go-back may just continue
         self.runs += 1
         run = happened("repeat", 0, 0, 0, -1, 0)
-        run.cause, run.waited_ns, run.run = cause, r.time_ns[i] - since_ns, self.runs
+        run.cause, run.run = cause, self.runs
+        # What it sent before the capture began is not known, nor when.
+        run.waited_ns = r.time_ns[i] - since_ns if since_ns else 0
         run.doubt, run.doubt_waited_ns = doubt, doubt_waited_ns
         run.of_pass, run.response_seen = ended, seen
         return run

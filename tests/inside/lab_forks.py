@@ -331,7 +331,7 @@ def _rocekit(requests: socket.socket) -> None:
 
 
 def main() -> None:
-    load(*PRELOADED, *sys.argv[2:])
+    load(*sys.argv[2:], *PRELOADED)
     _rocekit(socket.socket(fileno=int(sys.argv[1])))
 
 

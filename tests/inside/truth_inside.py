@@ -273,7 +273,7 @@ class Programs:
     def start(self, role: str, command: str) -> Program:
         command = command.replace("$OUT", str(self._folder))
         environment = {**os.environ, "OUT": str(self._folder), "PYTHON": sys.executable, "INSIDE": str(HERE)}
-        environment |= self._loaded(role)
+        environment |= self._loaded(role) | self._experiment.environment
         with (self._folder / f"{role}.txt").open("wb") as sink:
             words = shlex.split(command)
             if words[0] == "rocekit":
@@ -296,6 +296,8 @@ class Programs:
             wanted["FIRST_PSN"] = str(self._experiment.first_psn)
         if self._experiment.revoke_after and role == "server":
             wanted["REVOKE_AFTER"] = str(self._experiment.revoke_after)
+        if self._experiment.server_mtu_code and role == "server":
+            wanted["PATH_MTU_CODE"] = str(self._experiment.server_mtu_code)
         return {**wanted, "LD_PRELOAD": preload()} if wanted else {}
 
     def run(self) -> None:
@@ -408,8 +410,8 @@ def main(names: list[str]) -> int:
     Path("/proc/sys/net/core/netdev_max_backlog").write_text("20000")
     subprocess.run(("modprobe", "-a", "-q", "sch_prio", "sch_tbf", "sch_netem"), check=False)
     failed = []
-    rocekit = any(ALL[name].journal for name in names)
-    with Forks() if rocekit else nullcontext() as forks:
+    rocekit = any(ALL[name].journal or ALL[name].client.startswith("rocekit") for name in names)
+    with Forks("truth_medley") if rocekit else nullcontext() as forks:
         for name in names:
             try:
                 truth = run(ALL[name], forks)

@@ -3,6 +3,7 @@
  * FIRST_PSN=n       their first PSN, which they draw by lrand48.
  * REVOKE_AFTER=n    their memory is deregistered when device rxe1 has got n packets more; requests under way
  *                   for it then meet an R_Key that no longer holds.
+ * PATH_MTU_CODE=n   the path MTU of their QPs, whatever both sides have agreed on: 1 is 256 bytes, 5 is 4,096.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,4 +62,15 @@ void *ibv_reg_mr_iova2(void *pd, void *addr, size_t length, unsigned long iova, 
 {
 	void *(*real)(void *, void *, size_t, unsigned long, unsigned) = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
 	return watched(real(pd, addr, length, iova, access));
+}
+
+#define WITH_PATH_MTU (1 << 8)
+/* Of struct ibv_qp_attr, whose first three fields are the states and the path MTU. */
+int ibv_modify_qp(void *qp, int *attributes, int mask)
+{
+	int (*real)(void *, int *, int) = dlsym(RTLD_NEXT, "ibv_modify_qp");
+	const char *code = getenv("PATH_MTU_CODE");
+	if (code && mask & WITH_PATH_MTU)
+		attributes[2] = (int)strtol(code, NULL, 0);
+	return real(qp, attributes, mask);
 }

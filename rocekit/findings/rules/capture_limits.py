@@ -26,7 +26,12 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
         missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
-        headless = [t for t in transfers if t.status == INCOMPLETE and not t.started and not _is_lost(t)]
+        if responses:
+            lost = _ended_in_trouble(evidence, connection)
+            responses = [t for t in responses if t.side not in lost]
+        headless = [
+            t for t in transfers if t.status == INCOMPLETE and not t.started and not _is_lost(evidence, t)
+        ]
         early = _answered_early(headless) if headless else []
         if early:
             headless = [t for t in headless if t not in early]
@@ -52,9 +57,30 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _is_lost(transfer: Transfer) -> bool:
-    """Whether a message was sent again and never acknowledged: so its beginning probably was lost."""
-    return transfer.acked_ns is None and any(event.kind == "repeat" for event in transfer.events)
+def _is_lost(evidence: Evidence, transfer: Transfer) -> bool:
+    """Whether a message was never acknowledged, and its beginning probably was lost.
+
+    It was sent again, or it is not the first that the capture has, so its requester gave up before.
+    """
+    if transfer.acked_ns is not None:
+        return False
+    if any(event.kind == "repeat" for event in transfer.events):
+        return True
+    return evidence.transfers_of[transfer.connection.id, transfer.side][0] is not transfer
+
+
+def _ended_in_trouble(evidence: Evidence, connection: Connection) -> set[int]:
+    """The sides whose last READ got no whole response: they may have waited for the ones before, and given up.
+
+    rdma_rxe asks for nothing again while it is repeating; until its timer runs out it goes on with new READs.
+    """
+    found = set()
+    for side in (0, 1):
+        transfers = evidence.transfers_of.get((connection.id, side), ())
+        last = max(transfers, key=lambda t: t.last_psn, default=None)
+        if last is not None and (last.responses_missing or last.acked_ns is None):
+            found.add(side)
+    return found
 
 
 def _answered_early(headless: list[Transfer]) -> list[Transfer]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: So many ports of one QP are hardly ports that were changed one after the other.
 _MANY: Final = 4
+#: The ports of a QP that has one, and sends its CNPs from another.
+_OF_CNPS: Final = 2
 
 _MIXED: Final = (
     "Find out which QPs of this host send to that number: probably one whose peer ended still sends to it, "
@@ -41,6 +43,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         view = observer.flow(connection, side)
         if view is None:
             continue
+        if view.cnp_count and len(view.sports) == _OF_CNPS:
+            continue  # a notification point need not send CNPs from the port of its QP
         mixed = has_two_requesters(evidence, connection, side)
         operations = {OPERATION[opcode] for opcode in view.opcodes}
         likely = ": multipath, probably" if len(view.sports) >= _MANY else ""
@@ -70,7 +74,7 @@ RULE = Rule(
     "Connection, MRC, sends only WRITEs this way). Packets may overtake each other then; see `reordering`.",
     "The UDP source ports of one direction of a connection.",
     "A port that was changed while the QP ran (ibv_modify_qp_udp_sport, another path after a failure) gives "
-    "two or three. A QPN that was used again is not counted. Two QPs of one host that send to one number "
+    "two or three. A QPN that was used again is not counted, nor are two ports where CNPs may have one of them. Two QPs of one host that send to one number "
     "look like one flow; where their PSNs come in turn, the finding says so.",
     "Nothing to do if the NIC does this on purpose. Else find what changes the port: a responder that does "
     "not take packets out of order needs one path for each QP.",

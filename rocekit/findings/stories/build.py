@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import ACK_LOSS, LOSS, PEER_SILENT, RETRY_EXCEEDED, TAIL_LOSS, USED_AGAIN
+from rocekit.findings.stories.begun import find_begun, leave_open_begun
 from rocekit.findings.stories.builder import StoryBuilder, marks_of
 from rocekit.findings.stories.causes import acknowledged_psn, name_causes, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
@@ -38,12 +39,14 @@ def build_stories(evidence: Evidence) -> list[Story]:
     by_id = {c.id: c for c in evidence.connections}
     for (number, side), marks in marks_of(evidence).items():
         stories += StoryBuilder(by_id[number], side, marks).build()
+    find_begun(evidence, stories)
     still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     stories = without_early_answers(stories)
     doubt_without_naks(stories)
     doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)
+    leave_open_begun(stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
 

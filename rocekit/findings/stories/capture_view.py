@@ -52,6 +52,8 @@ class CaptureView:
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
         self.refused = False
         self._passed_ns: dict[int, list[int]] = {}
+        every = () if evidence.paths is None else evidence.paths.every
+        self._covered = {(p.src, p.first, p.second): p.covered for p in every if {p.src, p.dst} == set(ips)}
         #: Those that lack any.
         self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
 
@@ -92,13 +94,27 @@ class CaptureView:
         if place.where == BEFORE and place.files[-1] in self.lacking:
             return False
         first_ns, last_ns = self.sightings.spans[place.files[-1]]
+        if place.where == BETWEEN and not self._is_covered(place):
+            return False
         if place.seen:
             times = [int(self.sightings.time_ns[self.sightings.row_of(frame)]) for frame in place.seen]
         else:
-            times = [story.first_ns(), *(nak.time_ns for nak in story.naks)]
-            openers = [*story.naks, *(run.opener for run in story.go_backs)]
-            times += [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]
+            times = _times_of(story)
         return first_ns <= min(times) and max(times) <= last_ns
+
+    def covers(self, story: Story) -> bool:
+        """Whether all captures were running when a story happened, from the pass on that it tells of."""
+        times = _times_of(story)
+        since_ns, until_ns = min(times), max(times)
+        return all(begun <= since_ns and until_ns <= end for begun, end in self._covered.values())
+
+    def _is_covered(self, place: LossPlace) -> bool:
+        """Whether the second of two captures was still running, or already, when the packet would pass it."""
+        row = self.sightings.row_of(place.seen[0])
+        first, second = place.files
+        at_ns = self.sightings.times_of(row).get(first)
+        covered = self._covered.get((place.sender, first, second))
+        return at_ns is None or covered is None or covered[0] <= at_ns <= covered[1]
 
     def has_estimated_order(self, story: Story) -> bool:
         """Whether no capture has a late packet of a story behind a packet that overtook it.
@@ -185,3 +201,10 @@ class CaptureView:
             times = (t.times_ns.get(first) for t in self.sent(psn, request=True))
             known = self._passed_ns[psn] = sorted(ns for ns in times if ns is not None)
         return known
+
+
+def _times_of(story: Story) -> list[int]:
+    """When a story happened: its events, and when the passes began that they are of."""
+    openers = [*story.naks, *(run.opener for run in story.go_backs)]
+    times = [story.first_ns(), *(event.time_ns for event in openers)]
+    return times + [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]

@@ -59,6 +59,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             continue
         if (story.connection.id, story.side) not in evidence.transfers_of:
             continue  # captures of the responses only: a request that they lack was not lost for that
+        if not view.covers(story):
+            continue  # one had not begun yet, or had ended: what it lacks was not lost for that
         if story.naks:
             _decide_nak(view, story)
         elif story.repeats:

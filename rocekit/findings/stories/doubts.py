@@ -35,6 +35,10 @@ _GAPS: Final = (
     " The capture lacks packets that were acknowledged: what it does not have need not be lost. Capture "
     "again without gaps to know more."
 )
+_BEGUN: Final = (
+    " “Probably” means: the packets were sent before the capture began, so it does not show what became of "
+    "them; a packet that was only overtaken draws the same NAK."
+)
 _EARLY: Final = (
     " “Probably” means: the wait is much shorter than the negotiated timeout. Open: a NAK that is not in the "
     "capture, or a timer shorter than negotiated (adaptive retransmission)."
@@ -166,11 +170,12 @@ def probably(guessed: int, count: int) -> str:
 
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
-    naks_lacking = early = overtaken = unknown = gappy = behind_ack = False
+    naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
-        gappy = gappy or story.gappy
+        gappy = gappy or (story.gappy and not story.begun)
+        begun = begun or story.begun
         if story.or_overtaken and not (overtaken and unknown and behind_ack):
             if is_open(story):
                 unknown = True
@@ -183,4 +188,5 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _OVERTAKEN if overtaken else ""
     words += _OPEN if unknown else ""
     words += _BEHIND_ACK if behind_ack else ""
+    words += _BEGUN if begun else ""
     return words + (_GAPS if gappy else "")

@@ -51,6 +51,7 @@ cdef class Story:
     cdef public bint certain
     cdef public bint naks_lacking
     cdef public bint gappy
+    cdef public bint begun
     cdef public bint early
     cdef public bint or_overtaken
     cdef public int64_t lost

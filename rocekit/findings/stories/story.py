@@ -116,6 +116,7 @@ class Story:
         certain: False if the packets allow another explanation.
         naks_lacking: whether it is not certain because the capture lacks NAKs (``doubts``).
         gappy: whether the capture lacks so many packets that a gap proves no loss (``doubts``).
+        begun: whether its packets were first sent before the capture began (``begun``).
         early: whether it is not certain because the wait is much shorter than the timeout (``doubts``).
         or_overtaken: whether the packet may also have been overtaken, though the receiver takes others out of
         order.
@@ -145,7 +146,7 @@ class Story:
         self.transfers: list[Transfer] = _NONE
         self.rule = rule
         self.certain = True
-        self.naks_lacking = self.gappy = self.early = self.or_overtaken = False
+        self.naks_lacking = self.gappy = self.begun = self.early = self.or_overtaken = False
         self.lost = 1
         self.bad_frames: list[int] = _NONE
         self.gave_up = self.passed = False

@@ -59,6 +59,11 @@ def leave_open_used_again(evidence: Evidence, stories: Sequence[Story]) -> None:
         responses, last = answers[way].before(story.first_ns())
         if first == begin and _is_of_same_qp(story):
             continue
+        if (
+            first < begin
+            and story.first_ns() - answers[way].last_began(story.first_ns(), begin) < _SOONEST_NS
+        ):
+            continue
         if responses >= (_RESPONSES if first == begin else 1):
             story.rule = USED_AGAIN
             again[way] = last
@@ -98,6 +103,7 @@ class _Answers:
 
     def __init__(self, transfers: Sequence[Transfer]) -> None:
         self._began: list[int] = []
+        self._first_psns: list[int] = []
         self._all: list[tuple[int, int, int]] = []
         frames: set[int | None] = set()
         latest_ns = last = 0
@@ -109,6 +115,7 @@ class _Answers:
             frames.add(t.acked_frame)
             latest_ns, last = max(latest_ns, t.acked_ns), max(last, t.last_psn)
             self._began.append(t.first_ns)
+            self._first_psns.append(t.first_psn)
             self._all.append((latest_ns, len(frames), last))
 
     def before(self, time_ns: int) -> tuple[int, int]:
@@ -123,3 +130,10 @@ class _Answers:
             return 0, 0
         latest_ns, responses, last = self._all[count - 1]
         return (responses, last) if latest_ns < time_ns else (0, 0)
+
+    def last_began(self, time_ns: int, begin: int) -> int:
+        """When the last message from a PSN on began before a time; 0 if none did."""
+        at = bisect_left(self._began, time_ns)
+        while at and self._first_psns[at - 1] < begin:
+            at -= 1
+        return self._began[at - 1] if at else 0

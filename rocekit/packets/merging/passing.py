@@ -117,4 +117,9 @@ def _estimate(
     behind = first_ns[both][np.clip(at, 0, len(both) - 1)]
     inside = (at > 0) & (at < len(both)) & (before <= behind)
     guess = np.where(inside, np.clip(guess, before, behind), guess)
+    # Before the first packet that both have, and behind the last, the first point's capture need not have
+    # run: all that there is is the second's, in its order and by its times.
+    outside = (at == 0) | (at == len(both))
+    own_ns = np.where(at == 0, np.minimum(second_ns[missed], first_ns[both[0]] - 1), second_ns[missed])
+    guess = np.where(outside, own_ns, guess)
     passed_ns[rows[missed]] = np.minimum(passed_ns[rows[missed]], guess)

@@ -198,7 +198,9 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
         there = False
     verdict = UNDECIDED if there is None else RIGHT if there else WRONG
     if rule == "qpn-used-again" and any(
-        s.requests[0].psn == finding["evidence"]["psn"] for s in judge.wire.sides
+        s.requests[0].psn == psn or len(s.copies(psn)) > 1
+        for psn in (finding["evidence"]["psn"],)
+        for s in judge.wire.sides
     ):
         verdict = SILENT  # "or everything sent again"
     if verdict == WRONG and left_open(finding):

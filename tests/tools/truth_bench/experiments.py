@@ -30,6 +30,7 @@ OPCODES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
     "firsts": ((0x06, 0xFF), (0x00, 0xFF)),
     "first-responses": ((0x0D, 0xFF),),
     "middle-responses": ((0x0E, 0xFF),),
+    "cnps": ((0x81, 0xFF),),
     "odd-qpns": (),
     "large": (),
     **dict.fromkeys(("cm", "cm-req", "cm-rep", "cm-rtu", "cm-dreq", "cm-drep"), ()),
@@ -87,6 +88,8 @@ class Experiment:
         told: what the programs were told to do.
         first_psn: of perftest's programs, on both sides; None: by chance.
         revoke_after: the server's memory is deregistered when it has got so many packets.
+        server_mtu_code: the path MTU of the server's QPs (2: 512 bytes; verbs' ibv_mtu); 0: as agreed.
+        environment: of both programs, beside what they have anyway.
     """
 
     name: str
@@ -100,6 +103,8 @@ class Experiment:
     told: dict[str, Any] = field(default_factory=dict)
     first_psn: int | None = None
     revoke_after: int = 0
+    server_mtu_code: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 TIMEOUT: Final = 16

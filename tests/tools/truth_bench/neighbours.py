@@ -25,6 +25,11 @@ _HIDDEN: Final = b"\x88\xb5"
 _CUT_AT: Final = 66
 _PORT: Final = b"\xc0\x00"
 _MISSED, _STAMPED_LATE, _LATE_NS = 0.03, 0.05, 60_000
+#: How often a capture begins to miss packets, and how many in a row.
+_HOLES, _HOLE_PACKETS = 0.01, 25
+_AHEAD_NS, _FASTER = 3_700_000, 50
+#: Of the lab's two hosts.
+_MACS: Final = (b"\x02\0\0\0\0\x01", b"\x02\0\0\0\0\x02")
 
 
 @dataclass
@@ -111,7 +116,54 @@ def _cut(at: int) -> Callable[[Frame, random.Random], None]:
     return change
 
 
-NEIGHBOURS: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
+class _Places:
+    """Changes that depend on where and when a frame was captured, each of one file."""
+
+    def __init__(self, source: Path) -> None:
+        self._is_first = source.name.startswith("va")
+        self._own = _MACS[0 if self._is_first else 1]
+        self._left = 0
+
+    def holes(self, frame: Frame, rng: random.Random) -> None:
+        """A capture that could not keep up now and then: up to so many packets missed in a row."""
+        if not self._left and rng.random() < _HOLES:
+            self._left = rng.randrange(2, _HOLE_PACKETS)
+        if self._left:
+            self._left -= 1
+            frame.hide()
+
+    def outgoing_only(self, frame: Frame, _: random.Random) -> None:
+        """A mirror of what its host sends."""
+        if frame.data[6:12] != self._own:
+            frame.hide()
+
+    def incoming_only(self, frame: Frame, _: random.Random) -> None:
+        """A mirror of what its host gets."""
+        if frame.data[6:12] == self._own:
+            frame.hide()
+
+    def clocks_apart(self, frame: Frame, _: random.Random) -> None:
+        """The second host's clock goes ahead, and faster."""
+        if not self._is_first:
+            ahead = _AHEAD_NS + (frame.second % 1000 * 10**9 + frame.nanosecond) * _FASTER // 10**6
+            seconds, frame.nanosecond = divmod(frame.nanosecond + ahead, 10**9)
+            frame.second += seconds
+
+    def hardware(self, frame: Frame, rng: random.Random) -> None:
+        """As of NICs, with a mirror that could not keep up: identification 0, some packets missed."""
+        _zero_identification(frame, rng)
+        _miss(frame, rng)
+
+
+#: Changes that need to know their place in the file.
+_PLACED: Final[dict[str, Callable[[_Places, Frame, random.Random], None]]] = {
+    "holes": _Places.holes,
+    "outgoing-only": _Places.outgoing_only,
+    "incoming-only": _Places.incoming_only,
+    "clocks-apart": _Places.clocks_apart,
+    "hardware": _Places.hardware,
+}
+_PLAIN: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "no-naks": _hide_if(lambda frame: frame.is_nak),
     "no-responses": _hide_if(lambda frame: frame.is_response),
     "no-requests": _hide_if(lambda frame: not frame.is_response),
@@ -123,20 +175,48 @@ NEIGHBOURS: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "cut-96": _cut(96),
     "one-port": _one_port,
 }
+#: Captures that have only a part of it: of each file, how much of the RoCE packets is before, and behind.
+_PARTS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "began-later": {"va": (0.4, 0.0), "vb": (0.4, 0.0)},
+    "second-later": {"va": (0.0, 0.0), "vb": (0.4, 0.0)},
+    "ended-sooner": {"va": (0.0, 0.3), "vb": (0.0, 0.3)},
+    "second-sooner": {"va": (0.0, 0.0), "vb": (0.0, 0.3)},
+}
+NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS)
 
 
-def make(kind: str, source: Path, target: Path) -> None:
-    """Write the neighbour of a pcap file (of this machine's byte order, in nanoseconds)."""
+def make(kind: str, source: Path, target: Path) -> int:
+    """Write the neighbour of a pcap file (of this machine's byte order, in nanoseconds).
+
+    Returns:
+        How many frames it lacks in front, so that its first is not number 1 of its source.
+    """
     raw, rng = source.read_bytes(), random.Random(source.parent.name)
     if raw[:4] != _MAGIC:
         raise ValueError(f"{source} is no pcap file in nanoseconds")
     parts = [raw[:_HEADER]]
-    for frame in _frames(raw):
-        if frame.is_roce:
-            NEIGHBOURS[kind](frame, rng)
+    found = list(_frames(raw))
+    first, end = _part(kind, source, found)
+    places = _Places(source)
+    for frame in found[first:end]:
+        if frame.is_roce and kind in _PLACED:
+            _PLACED[kind](places, frame, rng)
+        elif frame.is_roce and kind in _PLAIN:
+            _PLAIN[kind](frame, rng)
         header = (frame.second, frame.nanosecond, len(frame.data), frame.length)
         parts += [_RECORD.pack(*header), bytes(frame.data)]
     target.write_bytes(b"".join(parts))
+    return first
+
+
+def _part(kind: str, source: Path, found: list[Frame]) -> tuple[int, int]:
+    """The first frame of a neighbour, and the one behind its last."""
+    before, behind = _PARTS.get(kind, {}).get(source.stem, (0.0, 0.0))
+    roce = [place for place, frame in enumerate(found) if frame.is_roce]
+    if not roce or not before + behind:
+        return 0, len(found)
+    first = roce[int(len(roce) * before)] if before else 0
+    return first, roce[int(len(roce) * (1 - behind))] if behind else len(found)
 
 
 def _frames(raw: bytes) -> Iterator[Frame]:

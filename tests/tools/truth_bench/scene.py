@@ -67,6 +67,7 @@ class Scene:
     Attributes:
         points: the captures, ``va`` and ``vb`` in the order of its files.
         cm: the connection manager's messages, where a fault hits those.
+        began: how many frames of the truth's captures each of these has not, in front.
     """
 
     found: dict[str, Any]
@@ -74,12 +75,13 @@ class Scene:
     judge: Judge
     truth: dict[str, Any]
     cm: Exchanges | None = None
+    began: tuple[int, ...] = (0, 0)
 
     def transmission(self, frame: int | str) -> Transmission | None:
         """The packet of a frame, as the JSON names it."""
         place, _, number = str(frame).rpartition(":")
-        point = self.points[int(place) if place else 0]
-        return self.judge.wire.by_frame[0 if point == "va" else 1].get(int(number))
+        at = int(place) if place else 0
+        return self.judge.wire.by_frame[0 if self.points[at] == "va" else 1].get(int(number) + self.began[at])
 
     def place(self, fate: Fate) -> str | None:
         return seen_from(fate, self.points, self.judge.wire.hosts)

@@ -110,13 +110,18 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
 def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
     truth = json.loads((folder / "truth.json").read_text())
     judge = judge_of(open_wire(folder, truth), truth)
+    if any(map(is_of_cm, truth["faults"])):
+        return []  # the connection manager's exchanges are judged in whole captures only
     found = []
     with tempfile.TemporaryDirectory() as place:
-        for point in ("va", "vb"):
-            make_neighbour(neighbour, folder / f"{point}.pcap", Path(place) / f"{point}.pcap")
+        began = {
+            point: make_neighbour(neighbour, folder / f"{point}.pcap", Path(place) / f"{point}.pcap")
+            for point in ("va", "vb")
+        }
         for points in VIEWS:
             captures = [Path(place) / f"{point}.pcap" for point in points]
-            scene = Scene(analyze(*captures, journals=[]).to_dict(), points, judge, truth)
+            said = analyze(*captures, journals=[]).to_dict()
+            scene = Scene(said, points, judge, truth, began=tuple(began[point] for point in points))
             view = f"{'+'.join(points)}, {neighbour}"
             found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
     return found

@@ -27,6 +27,7 @@ from truth_bench.experiments import (
     pingpong,
     rping,
 )
+from truth_bench.mixed import MIXED
 from truth_bench.rarer import RARER
 
 _NEAR_END: Final = 0xFFFFA0
@@ -448,4 +449,4 @@ _THIRD: Final = (
 )
 
 UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)} | RARER
-ALL: Final = {**EXPERIMENTS, **UNUSUAL}
+ALL: Final = {**EXPERIMENTS, **UNUSUAL, **MIXED}

@@ -327,9 +327,9 @@ class Packets:
         parts.clear()
         return found
 
-    def at(self, time_ns: NDArray[np.int64]) -> Packets:
-        """The same packets at other times."""
-        return self._with({"time_ns": time_ns}, self._buffer)
+    def at(self, time_ns: NDArray[np.int64], **others: Column) -> Packets:
+        """The same packets at other times, and with other values in some other columns."""
+        return self._with({"time_ns": time_ns, **others}, self._buffer)
 
     def of_flows(self, flow: Column, encapsulation: Column) -> Packets:
         """The same packets with other flows, and what is around these."""

@@ -70,7 +70,7 @@ def _is_lost(evidence: Evidence, transfer: Transfer) -> bool:
 
 
 def _ended_in_trouble(evidence: Evidence, connection: Connection) -> set[int]:
-    """The sides whose last READ got no whole response: they may have waited for the ones before, and given up.
+    """The sides whose last READ got no whole response: they may have given up for one before.
 
     rdma_rxe asks for nothing again while it is repeating; until its timer runs out it goes on with new READs.
     """

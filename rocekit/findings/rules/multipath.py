@@ -74,7 +74,8 @@ RULE = Rule(
     "Connection, MRC, sends only WRITEs this way). Packets may overtake each other then; see `reordering`.",
     "The UDP source ports of one direction of a connection.",
     "A port that was changed while the QP ran (ibv_modify_qp_udp_sport, another path after a failure) gives "
-    "two or three. A QPN that was used again is not counted, nor are two ports where CNPs may have one of them. Two QPs of one host that send to one number "
+    "two or three. A QPN that was used again is not counted, nor are two ports where CNPs may "
+    "have one of them. Two QPs of one host that send to one number "
     "look like one flow; where their PSNs come in turn, the finding says so.",
     "Nothing to do if the NIC does this on purpose. Else find what changes the port: a responder that does "
     "not take packets out of order needs one path for each QP.",

@@ -23,6 +23,7 @@ from rocekit.packets.merging.passing import passed
 from rocekit.packets.merging.scopes import one_scope
 from rocekit.packets.merging.sources import taken
 from rocekit.packets.slim import SlimColumn, SlimTimes, looked_up
+from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -46,6 +47,7 @@ class Merged:
         frames: by capture and packet, its frame number there, or 0.
         hops: likewise the hop limit (TTL).
         flow, encapsulation: of each packet (see ``merge_scopes``).
+        marked: whether any capture has the packet marked "congestion experienced"; None: no packet is.
         identity: a number for each packet; copies and retransmissions that nothing tells apart have the same.
     """
 
@@ -60,6 +62,7 @@ class Merged:
     identity: SlimColumn
     flow: SlimColumn
     encapsulation: SlimColumn
+    marked: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -67,14 +70,22 @@ class Merged:
     def packets(self, parts: list[Packets]) -> Packets:
         """The packets, each once, in order, at the aligned times; uses up ``parts``, which were merged."""
         whole = parts[0].used_up(parts, self.order.whole())
-        return whole.at(self.time_ns.whole()).of_flows(self.flow.whole(), self.encapsulation.whole())
+        times = whole.at(self.time_ns.whole(), **self._classes(whole, slice(None)))
+        return times.of_flows(self.flow.whole(), self.encapsulation.whole())
 
     def batches(self, sources: Sequence[RowSource], at_once: int) -> Iterator[Packets]:
         """The packets as ``packets`` gives them, so many at once; ``sources``: of each capture's."""
         begin = 0
         for packets in taken(sources, self.sizes, self.order, at_once):
             here = slice(begin, begin := begin + len(packets))
-            yield packets.at(self.time_ns[here]).of_flows(self.flow[here], self.encapsulation[here])
+            packets = packets.at(self.time_ns[here], **self._classes(packets, here))
+            yield packets.of_flows(self.flow[here], self.encapsulation[here])
+
+    def _classes(self, packets: Packets, here: slice) -> dict[str, NDArray[Any]]:
+        """The traffic classes of packets with the marks that another capture has, where these are others."""
+        if self.marked is None or not (marked := self.marked[here]).any():
+            return {}
+        return {"tclass": np.where(marked, packets.tclass | ECN_CE, packets.tclass)}
 
 
 def merge(outlines: Outlines, *, one_clock: bool = False) -> Merged:
@@ -107,6 +118,7 @@ def merge(outlines: Outlines, *, one_clock: bool = False) -> Merged:
         passed_ns = passed_ns[rows]
         order = _reordered(order, rows)
         found.reorder(rows)
+    marked = _marked(parts, numbers, order, total)
     sizes, time_ns = list(map(len, parts)), SlimColumn.of(passed_ns)
     del passed_ns, times, numbers
     return Merged(
@@ -121,7 +133,20 @@ def merge(outlines: Outlines, *, one_clock: bool = False) -> Merged:
         found.identity,
         found.flow,
         found.encapsulation,
+        marked,
     )
+
+
+def _marked(
+    parts: Sequence[Outline], numbers: Sequence[SlimColumn], order: SlimColumn, total: int
+) -> NDArray[np.bool_] | None:
+    """Which packets any capture has marked: those behind a switch that marks, and not those before it."""
+    if not any(part.marked for part in parts):
+        return None
+    by_number = np.zeros(total, np.bool_)
+    for part, of in zip(parts, numbers, strict=True):
+        by_number[of[np.array(part.marked, np.int64)]] = True
+    return np.concatenate([by_number[looked_up(numbers, rows)] for _, rows in order.pieces()])
 
 
 class _Gathered:

@@ -13,6 +13,7 @@ from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED, Column
 from rocekit.packets.identity import has_icrcs, identities
 from rocekit.packets.merging.group_numbers import GroupNumbers
 from rocekit.packets.slim import SlimColumn
+from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +73,7 @@ class Outline:
     Attributes:
         group: of each packet; packets of all captures that may be the same one have the same (``Outlines``).
         in_order: whether no time is before the one in front of it.
+        marked: the rows of packets that are marked "congestion experienced" (RFC 3168), which few are.
         ends: of the flows.
     """
 
@@ -80,6 +82,7 @@ class Outline:
         self.ends = ends
         self.group = SlimColumn(np.int32)
         self.in_order = True
+        self.marked: list[int] = []
         self._last_ns: int | None = None
         self._unchecked = self._invalid = 0
 
@@ -91,6 +94,7 @@ class Outline:
         if not len(packets):
             return
         self.ends.learn(packets)
+        self.marked += (np.flatnonzero(packets.ecn == ECN_CE) + len(self)).tolist()
         for name, column in self._columns.items():
             column.add(packets[name])
         times = packets.time_ns
@@ -102,7 +106,7 @@ class Outline:
 
     def keep_times(self) -> None:
         """Keep only the frame numbers and times."""
-        self.group = SlimColumn(np.int32)
+        self.group, self.marked = SlimColumn(np.int32), []
         for name in self._columns.keys() - {"frame", "time_ns"}:
             self._columns[name] = SlimColumn(_COLUMNS[name])
 

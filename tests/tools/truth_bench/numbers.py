@@ -143,6 +143,8 @@ def _transfers(scene: Scene) -> Iterator[Claim]:
         return
     qps = re.search(r"-q (\d+)", told["options"])
     expected = told["count"] * (int(qps[1]) if qps else 1) * (2 if "-b" in told["options"].split() else 1)
+    if "CMP_AND_SWAP" in told["options"]:
+        operation = "CMP_SWAP"
     size = told["bytes"]
     found = [t for t in scene.found["transfers"] if t["operation"] == operation and t["bytes"] == size]
     verdict = RIGHT if len(found) == expected else WRONG

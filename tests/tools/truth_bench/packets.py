@@ -18,6 +18,7 @@ RESPONSES: Final = range(0x0D, 0x13)
 WITH_AETH: Final = frozenset({0x0D, 0x0F, 0x10, ACK, ATOMIC_ACK})
 UD_FIRST: Final = 0x60
 UD_END: Final = 0x80
+CNP: Final = 0x81
 NAK_SEQUENCE: Final = 0x60
 _MAGIC: Final = {b"\x4d\x3c\xb2\xa1": ("<", 1), b"\xd4\xc3\xb2\xa1": ("<", 1000)}
 _BTH_AT: Final = 14 + 20 + 8
@@ -65,7 +66,12 @@ class Packet:
 
     @property
     def is_datagram(self) -> bool:
-        return self.opcode >= UD_FIRST
+        """A datagram of UD, which a connection's requests and responses are not."""
+        return UD_FIRST <= self.opcode < UD_END
+
+    @property
+    def is_cnp(self) -> bool:
+        return self.opcode == CNP
 
     @property
     def is_read_response(self) -> bool:
@@ -116,7 +122,7 @@ def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
     if struct.unpack_from(">H", data, 36)[0] != ROCE_PORT:
         return None
     opcode, word, psn_word = data[_BTH_AT], *struct.unpack_from(">II", data, _BTH_AT + 4)
-    if word & 0xFFFFFF == 1 or opcode >= UD_END:
+    if word & 0xFFFFFF == 1 or (opcode >= UD_END and opcode != CNP):
         return None
     packet = Packet(
         frame,

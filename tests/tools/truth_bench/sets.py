@@ -278,7 +278,7 @@ class Wire:
         for path in self.paths.values():
             for t in path.sent:
                 packet = t.packet
-                if packet.is_datagram:
+                if packet.is_datagram or packet.is_cnp:
                     continue
                 flow = (packet.src, packet.dst, packet.dest_qpn)
                 (responses if packet.is_response else requests)[flow].append(t)

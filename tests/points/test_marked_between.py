@@ -1,4 +1,4 @@
-"""A packet that a switch marked between two captures is marked, though the first one has it without the mark."""
+"""A packet that a switch marked between two captures is marked, though the first has it without the mark."""
 
 from __future__ import annotations
 

@@ -121,12 +121,12 @@ def run_job(job: Job, out: Path) -> dict[str, Any]:
             stderr=log,
         )
         try:
-            _wait_for_capture(capture, Path(log.name))
+            wait_for_capture(capture, Path(log.name))
             before = _counters()
             programs = _run_programs(job, out)
             after = _counters()
         finally:
-            _stop_capture(capture, pcap)
+            stop_capture(capture, pcap)
     said = (out / f"{job.name}.tcpdump.txt").read_text()
     (out / f"{job.name}.tcpdump.txt").unlink()
     return {
@@ -174,7 +174,12 @@ def _number(pattern: str, text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _wait_for_capture(capture: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_capture(capture: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until tcpdump, whose messages are in ``log``, captures.
+
+    Raises:
+        LabError: it does not start.
+    """
     end = time.monotonic() + READY_LIMIT_S
     while "listening on" not in log.read_text():
         if capture.poll() is not None or time.monotonic() > end:
@@ -182,7 +187,7 @@ def _wait_for_capture(capture: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.02)
 
 
-def _stop_capture(capture: subprocess.Popen[bytes], pcap: Path) -> None:
+def stop_capture(capture: subprocess.Popen[bytes], pcap: Path) -> None:
     """Stop tcpdump when the file no longer grows, so that the last packets are in it."""
     size = -1
     for _ in range(20):

@@ -8,18 +8,19 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening
+from rocekit.lab.jobs import stop_capture, wait_for_capture
 from rocekit.lab.net import tool
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 WORK = Path("/tmp/paths-inside")
 #: A fault of some per cent may hit nothing by chance, and perftest fails at times by itself.
 TRIES = 5
+TAPS = ("va", "vb")
 #: By name: the program, the port with the fault (on the way to b or to a), and netem's words.
 RUNS = {
     "requests": ("ib_write_bw -m 1024 -s 16384 -n 30", "vb-port", "loss 4%"),
@@ -58,11 +59,12 @@ def run(name: str) -> dict[str, Any]:
     program, port, words = RUNS[name]
     with ExitStack() as stack:
         taps = []
-        for tap in ("va", "vb"):
-            log = stack.enter_context((WORK / f"{tap}.txt").open("w+b"))
+        for tap in TAPS:
+            said = WORK / f"{tap}.txt"
+            log = stack.enter_context(said.open("w+b"))
             command = f"exec tcpdump -i {tap} --time-stamp-precision=nano --immediate-mode -U -B 65536 -s 128"
             taps.append(shell(f"{command} -w {WORK}/{name}.{tap}.pcap udp port 4791", dict(os.environ), log))
-        time.sleep(2)
+            wait_for_capture(taps[-1], said)
         fault(port, words)
         before = packets()
         quiet = stack.enter_context((WORK / f"{name}.txt").open("wb"))
@@ -70,20 +72,18 @@ def run(name: str) -> dict[str, Any]:
         wait_until_listening(server, 5)
         client = finish(shell(f"{program} -F -x 1 -u 16 -d rxe0 10.9.0.2", dict(os.environ), quiet), 40)
         finish(server, 5)
-        time.sleep(1.5)
+        for tap, capture in zip(TAPS, taps, strict=True):
+            stop_capture(capture, WORK / f"{name}.{tap}.pcap")
         after = packets()
         counted = counters(port)
         tool("tc", "qdisc", "del", "dev", port, "root")
-        for capture in taps:
-            capture.send_signal(2)
-            capture.wait(10)
-    said = [(WORK / f"{tap}.txt").read_text() for tap in ("va", "vb")]
+    told = [(WORK / f"{tap}.txt").read_text() for tap in TAPS]
     return {
         "port": port,
         "client": client,
         "tc": counted,
         "hw": {d: {n: after[d][n] - before[d][n] for n in v} for d, v in after.items()},
-        "dropped_by_kernel": [int(re.findall(r"(\d+) packets? dropped by kernel", s)[0]) for s in said],
+        "dropped_by_kernel": [int(re.findall(r"(\d+) packets? dropped by kernel", s)[0]) for s in told],
     }
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from lab_forks import PRELOADED, Forks, Run
 
+from rocekit.lab.job_programs import wait_until_listening
+
 PACKETS = 3000
 """Small packets of one direction, in less than a second."""
 #: What ``rocekit trace`` loads when it is called.
@@ -48,7 +50,7 @@ def main() -> int:
             while _sockets() < before + len(captures) and time.monotonic() < until:
                 time.sleep(0.1)
             server = subprocess.Popen([_PERFTEST[0], "-d", "rxe1", *_PERFTEST[1:]])
-            time.sleep(2)
+            wait_until_listening(server, 10)
             subprocess.run([_PERFTEST[0], "-d", "rxe0", *_PERFTEST[1:], "10.9.0.2"], check=True, timeout=120)
             server.wait(60)
             time.sleep(1)

@@ -178,6 +178,19 @@ class CaptureView:
                 return THROWN_AWAY
         return ""
 
+    def is_early_in_file(self, psn: int, sent: Transmission, since_ns: int) -> bool:
+        """Whether the last point's file has a packet before lower ones of its pass, though its time is later.
+
+        The file's order may be the one in which the responder took them: then it threw this one away.
+        """
+        last = self.points[-1]
+        number = sent.frames.get(last)
+        return number is not None and any(
+            t.sent_ns < sent.sent_ns and t.time_ns >= since_ns and t.frames.get(last, 0) > number
+            for q in range(psn - 1, max(psn - _NEAR, 0), -1)
+            for t in self.sent(q, request=True)
+        )
+
     def is_taken(self, psn: int, answer: Transmission, until_ns: int) -> bool:
         """Whether a requester took an answer that came to it, as far as its capture shows.
 

@@ -168,6 +168,13 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         if behind:  # the NAK missed an earlier copy, or this one came late
             sent = view.last_sent(copy.psn, 0, sent.time_ns)
             found = "" if sent is None or last not in sent.times_ns else view.order(copy.psn, sent, 0)
+        if (
+            not found
+            and not behind
+            and sent is not None
+            and view.is_early_in_file(copy.psn, sent, copy.since_ns)
+        ):
+            behind = True
         if not found and not behind:
             places.append(view.place(copy.psn, sent))
         if found and view.is_skipped(copy.psn, copy.until_ns, or_later=True):
@@ -347,9 +354,13 @@ def _decide_read(view: CaptureView, story: Story, run: GoBack, since_ns: int) ->
         if run.cause == "timeout":  # behind the last capture point: the request, or all responses
             story.rule, story.certain, story.places = TAIL_LOSS, False, []
         else:
-            # It may also have been sent for an earlier request, and arrived.
             story.rule, story.certain = IMPLIED_NAK, False
-            story.places = [view.place(psn, None, request=False)]
+            # One that was sent for an earlier request, and arrived, may have been overtaken, or come late.
+            came = any(
+                first in t.times_ns and t.times_ns[first] < run.time_ns for t in view.sent(psn, request=False)
+            )
+            story.or_overtaken = story.or_overtaken or came
+            story.places = [] if came else [view.place(psn, None, request=False)]
     elif first not in response.times_ns:
         story.rule, story.certain = IMPLIED_NAK, True
         story.places = [view.place(psn, response, request=False)]

@@ -257,8 +257,13 @@ def _came_twice(evidence: Evidence, story: Story) -> bool:
         return True
     for transfer in story.transfers:  # asked for each loss: a generator takes longer
         for event in transfer.events:
-            if event.kind == "duplicate" and event.psn == story.psn and event.time_ns > since_ns:
+            if event.kind != "duplicate" or event.psn != story.psn or event.time_ns <= since_ns:
+                continue
+            if event.copied:
+                continue  # by its identification the network made it of the one that was sent again
+            if event.time_ns - since_ns >= _AT_ONCE_NS:
                 return True
+            story.certain = False  # so soon it is a copy, or the original by chance
     return False
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, LOSS, TAIL_LOSS
 from rocekit.findings.stories.copies import misses_packets
 from rocekit.track.passes import BEHIND, OPEN
+from rocekit.wire import rnr_wait_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _Way = tuple[int, int]
+#: rdma_rxe ends a wait after an RNR NAK up to so long behind it, whatever its timer says.
+_LONGEST_RNR_NS: Final = 64_000_000
 _OF_RESPONSES: Final = frozenset({ACK_LOSS, IMPLIED_NAK})
 
 
@@ -41,6 +44,29 @@ def unseen_rnrs(stories: Sequence[Story]) -> list[Story]:
         if s.rule in _OF_RESPONSES or (s.rule == TAIL_LOSS and not s.certain) or misses_packets(s.connection)
     }
     return [s for s in stories if _way(s) in refused & lacking and _may_be_refused(s)]
+
+
+def doubt_behind_rnrs(stories: Sequence[Story]) -> None:
+    """A silence is only probably one of a loss where an RNR NAK of the same message may have ended it.
+
+    rdma_rxe goes back to the message's first packet, or to the one that was refused, and long after the time
+    that the RNR NAK names; so the go-back seems to be of its own, and of a timer.
+    """
+    refused: dict[_Way, list[tuple[int, int, int]]] = {}
+    for story in stories:
+        for rnr in story.rnrs:
+            soonest_ns = rnr.time_ns + rnr_wait_ns(rnr.syndrome or 0)
+            refused.setdefault(_way(story), []).append((rnr.psn, soonest_ns, rnr.time_ns + _LONGEST_RNR_NS))
+    for story in stories if refused else ():
+        runs, transfer = story.runs(), story.held_by()
+        if story.rule != TAIL_LOSS or story.naks or story.rnrs or not runs or transfer is None:
+            continue
+        first, at_ns = runs[0].first_psn, runs[0].time_ns
+        if any(
+            first <= psn <= transfer.last_psn and soonest_ns <= at_ns <= latest_ns
+            for psn, soonest_ns, latest_ns in refused.get(_way(story), ())
+        ):
+            story.certain = False
 
 
 def _may_be_refused(story: Story) -> bool:

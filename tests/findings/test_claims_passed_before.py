@@ -1,4 +1,4 @@
-"""Copies, RNR NAKs and the order of a file: what looks like a loss, or like a late packet, and need not be one."""
+"""Copies, RNR NAKs, the order of a file: what looks like a loss, or a late packet, and need not be one."""
 
 from __future__ import annotations
 
@@ -131,7 +131,32 @@ def test_a_response_to_an_earlier_request_that_came_was_not_lost_before_its_capt
     for psn in range(8, 24, 4):
         t.read(psn, 4)
         t.wait(20 * US)
-        t.responses(psn, 4)
-    for found in findings_of_two(tmp_path, t.frames, t.frames):
+        last = t.responses(psn, 4)
+    one, other = last[21] - 1, last[22] - 1  # one response overtakes another on its way to A
+    at_a = list(t.frames)
+    at_a[one], at_a[other] = (
+        Frame(t.frames[other].data, t.frames[one].time_ns),
+        Frame(t.frames[one].data, t.frames[other].time_ns),
+    )
+    for found in findings_of_two(tmp_path, at_a, t.frames):
         if found.rule == "implied-nak":
             assert not any(p["lost"] == "before" for p in found.evidence.get("places", ())), found.title
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_what_came_twice_may_be_asked_for_again_where_the_capture_lacks_packets(lacks: bool) -> None:
+    """Of NICs: no identifications. The request that asked for PSN 8 to 11 again may be what is missing."""
+    t = Talk()
+    t.common["identification"] = 0
+    t.connect()
+    for psn in range(0, 24, 4):
+        t.read(psn, 4)
+        t.wait(20 * US)
+        t.responses(psn, 4, lost=(13,) if lacks and psn == 12 else ())
+        if psn == 8:
+            t.wait(200 * US)
+            t.responses(psn, 4, skip=3)
+        t.wait(50 * US)
+    (found,) = (f for f in t.findings() if f.rule == "duplicate")
+    assert ("or_sent_again" in found.evidence) == lacks
+    assert ("lacks packets" in found.advice) == lacks

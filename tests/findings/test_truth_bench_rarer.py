@@ -9,9 +9,14 @@ import pytest
 from capture_bytes import Frame, pcap
 from talk import MS, A, B, Talk
 from truth_bench.cm import Exchanges
+from truth_bench.experiments import EXPERIMENTS
+from truth_bench.mixed import KINDS as MIXED_KINDS
+from truth_bench.mixed import MIXED
+from truth_bench.neighbours import make
 from truth_bench.packets import read
 from truth_bench.rarer import KINDS, RARER
 from truth_bench.sets import Wire
+from truth_bench.unusual import ALL, UNUSUAL
 
 from rocekit.wire.build import build_frame
 
@@ -67,3 +72,28 @@ def test_what_is_said_of_a_req_is_judged_by_the_other_capture(
 
 def test_each_experiment_has_a_name_of_its_own() -> None:
     assert len(RARER) == sum(map(len, KINDS.values()))
+    assert len(MIXED) == sum(map(len, MIXED_KINDS.values()))
+    assert len(ALL) == len(EXPERIMENTS) + len(UNUSUAL)
+
+
+def test_a_part_of_a_capture_keeps_the_numbers_that_the_truth_names(tmp_path: Path) -> None:
+    """A neighbour that begins later lacks frames in front, and says how many."""
+    talk = Talk()
+    for psn in range(10):
+        talk.send(psn)
+    write(tmp_path, "vb.pcap", talk.frames)
+    skipped = make("began-later", tmp_path / "vb.pcap", tmp_path / "made.pcap")
+    assert skipped == 4
+    assert [p.psn for p in read(tmp_path / "made.pcap")] == list(range(4, 10))
+    assert make("ended-sooner", tmp_path / "vb.pcap", tmp_path / "made.pcap") == 0
+    assert [p.psn for p in read(tmp_path / "made.pcap")] == list(range(7))
+
+
+def test_a_cnp_is_a_packet_of_its_direction_and_no_request(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.send(1)
+    talk.packet("CNP", 0, by="b")
+    paths = [write(tmp_path, f"{name}.pcap", talk.frames) for name in ("va", "vb")]
+    wire = Wire((A, B), *(read(path) for path in paths))
+    assert [len(path.sent) for path in wire.paths.values()] == [1, 1]
+    assert [side.src for side in wire.sides] == [A]

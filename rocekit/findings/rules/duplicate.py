@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
 from rocekit.findings.stories import REORDERING
+from rocekit.findings.stories.copies import misses_packets
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -54,11 +55,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         copies = [(event, transfer) for event, transfer in copies if event.copied or not event.ip_id]
         copies.sort(key=lambda d: (d[0].time_ns, d[0].frame))
         runs = _sent_again(copies) if connection.transport in _RELIABLE else set()
-        disorder = _is_disordered(evidence, connection) or not _are_soon(copies)
+        lacking = _lacks_packets(evidence, connection)
+        disorder = lacking or _is_disordered(evidence, connection) or not _are_soon(copies)
         single = [c for c in copies if id(c[0]) not in runs]
         yield from _sent_once(connection, [c for c in single if c[0].copied or not disorder])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
-        yield from _by_either(connection, [c for c in single if disorder and not c[0].copied])
+        either = [c for c in single if disorder and not c[0].copied]
+        yield from _by_either(connection, either, _LACKING if lacking else _DISORDER)
     for connection in evidence.connections:
         if connection.id in every:
             yield _by_capture(connection)
@@ -151,8 +154,8 @@ def _by_sender(connection: Connection, copies: _Copies) -> Iterator[Finding]:
     )
 
 
-def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
-    """Packets that came twice among others that came out of order: their place tells nothing."""
+def _by_either(connection: Connection, copies: _Copies, ground: str) -> Iterator[Finding]:
+    """Packets that came twice, whose place among the others tells nothing, for a ``ground``."""
     events = [event for event, _ in copies]
     if not events:
         return
@@ -166,9 +169,17 @@ def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
         transfer=next((t for _, t in copies if t is not None), None),
         frames=[e.frame for e in events],
         evidence=_counted(copies) | {"or_sent_again": len(events)},
-        advice="Open: which of the two. The packets' IPv4 identifications tell nothing, and packets of this "
-        "connection came out of order, or these came late. A capture at the sender decides.",
+        advice=f"Open: which of the two. The packets' IPv4 identifications tell nothing, and {ground}. A "
+        "capture at the sender decides.",
     )
+
+
+def _lacks_packets(evidence: Evidence, connection: Connection) -> bool:
+    """Whether the capture lacks packets of a connection: one of them may have asked for these again."""
+    if misses_packets(connection):
+        return True
+    transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
+    return any(t.responses_missing for t in transfers)
 
 
 def _is_disordered(evidence: Evidence, connection: Connection) -> bool:
@@ -223,6 +234,8 @@ def _duplicates(transfer: Transfer) -> Iterator[Event]:
                 yield event
 
 
+_DISORDER: Final = "packets of this connection came out of order, or these came late"
+_LACKING: Final = "the capture lacks packets of this connection, one of which may have asked for these again"
 _ONE: Final = "its sender sent it once"
 _EACH: Final = "each was sent once"
 _GROUND: Final = (

@@ -45,8 +45,13 @@ class CaptureView:
         )
         #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
         self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
-        #: Whether any was overtaken.
+        #: Whether any was overtaken; and of the responses.
         self.overtakes = any(path.overtaken for path in paths)
+        self.overtakes_responses = any(
+            path.overtaken
+            for path in (() if evidence.paths is None else evidence.paths.every)
+            if (path.src, path.dst) == (self.responder, self.requester)
+        )
         #: Whether requests came twice between the captures, more often than once or twice.
         self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.

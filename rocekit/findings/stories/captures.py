@@ -355,8 +355,8 @@ def _decide_read(view: CaptureView, story: Story, run: GoBack, since_ns: int) ->
             story.rule, story.certain, story.places = TAIL_LOSS, False, []
         else:
             story.rule, story.certain = IMPLIED_NAK, False
-            # One that was sent for an earlier request, and arrived, may have been overtaken, or come late.
-            came = any(
+            # One that was sent for an earlier request, and arrived, may have been overtaken, as others were.
+            came = view.overtakes_responses and any(
                 first in t.times_ns and t.times_ns[first] < run.time_ns for t in view.sent(psn, request=False)
             )
             story.or_overtaken = story.or_overtaken or came

@@ -448,5 +448,5 @@ _THIRD: Final = (
     ),
 )
 
-UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)} | RARER
-ALL: Final = {**EXPERIMENTS, **UNUSUAL, **MIXED}
+UNUSUAL: Final = {experiment.name: experiment for experiment in (*_FIRST, *_SECOND, *_THIRD)} | RARER | MIXED
+ALL: Final = {**EXPERIMENTS, **UNUSUAL}

@@ -61,6 +61,10 @@ class Fault:
     after: int = 0
     seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.where == BEHIND and self.how.split()[0] not in ("drop", "cut"):
+            raise ValueError(f"{self.how}: a qdisc acts on what an interface sends, never behind a capture")
+
 
 @dataclass(frozen=True)
 class Killed:

@@ -2,7 +2,7 @@
 
 Operations of several kinds on one QP, messages of no bytes, retries that run out under losses, memory taken
 away under losses, path MTUs that the two ends do not share, bursts of losses, two programs at once, CM's
-messages doubled, late and overtaken, and marks that are answered with CNPs.
+messages doubled, late and overtaken, marks that are answered with CNPs, and QPs both of whose ends request.
 """
 
 from __future__ import annotations
@@ -287,6 +287,34 @@ CNPS: Final = (
     _cnps("cnp-rare", WRITE, _MARKS, pace_us=20000),
 )
 
+
+def _each_way(
+    name: str, program: str, n: int, size: int, where: str, how: str, *what: str, **more: Any
+) -> Experiment:
+    """Both ends of a QP request, and both directions have the same fault."""
+    faults = [Fault(where, sender, how, *what) for sender in "ab"]
+    options = f"-b {more.pop('options', '')}".rstrip()
+    return perftest(f"each-way-{name}", program, n, size, *faults, options=options, **more)
+
+
+EACH_WAY: Final = (
+    *(
+        _each_way(f"{name}-{where}", program, 60, 8192, where, how, options=options)
+        for name, program, options in (("write", WRITE, ""), ("send", SEND, ""), ("write-4qp", WRITE, "-q 4"))
+        for where, how in (
+            (BEFORE, "netem loss 2%"),
+            (BETWEEN, "netem loss 2%"),
+            (BEHIND, "drop 31 at random"),
+        )
+    ),
+    _each_way("read", READ, 60, 8192, BETWEEN, "netem loss 2%"),
+    _each_way("atomic", ATOMIC, 100, 8, BETWEEN, "netem loss 3%"),
+    _each_way("send-acks", SEND, 100, 4096, BETWEEN, "netem loss 10%", "acks"),
+    _each_way("write-acks", WRITE, 100, 4096, BEFORE, "netem loss 10%", "acks"),
+    _each_way("send-rnr", SEND, 300, 2048, BETWEEN, "netem loss 1%", options="-r 16", killed=_STOPPED),
+    _each_way("send-reorder", SEND, 60, 8192, BETWEEN, "netem delay 2ms reorder 96%"),
+)
+
 KINDS: Final = {
     "medleys": MEDLEYS,
     "zero": ZERO,
@@ -297,5 +325,6 @@ KINDS: Final = {
     "beside": BESIDE,
     "CM": CM,
     "CNPs": CNPS,
+    "each way": EACH_WAY,
 }
 MIXED: Final = {experiment.name: experiment for kind in KINDS.values() for experiment in kind}

@@ -23,6 +23,9 @@ BEFORE, BEHIND, NOT_LOST, OPEN, UNKNOWN = "before", "behind", "not lost", "open"
 #: ``OVERTAKEN``: it arrived after all, since a NAK for a later PSN followed that the same pass drew.
 #: ``THROWN_AWAY``: it arrived behind a gap that an overtaken packet left.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
+#: ``ANSWERED``: as ``BEHIND``, but then an ACK named just that packet, or another one of its direction, in
+#: mid message. A responder sends one for a duplicate (IBA Vol. 1, 9.7.5.1.3): the packet may have come late.
+ANSWERED = "answered"
 #: How lost packets come again: with all packets behind them, or alone, because the responder kept the others.
 GO_BACK_N, SELECTIVE = "go-back-n", "selective"
 #: Gaps of one pass that are remembered, the last ones.

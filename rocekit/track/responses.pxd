@@ -33,6 +33,7 @@ cdef class Responses:
     cdef public Assembly assembly
     cdef public Event again
     cdef public Event answered
+    cdef public Event refused
     cdef public int64_t last_psn
     cdef public int64_t last_msn
     cdef public int64_t last_id
@@ -44,6 +45,9 @@ cdef class Responses:
     @cython.locals(copied=bint)
     cpdef void note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame) noexcept nogil
     cdef _note_answer(self, int64_t p)
+
+    @cython.locals(nak=Event, transfer=Transfer)
+    cdef _note_answer_to_refused(self, int64_t p)
 
     @cython.locals(
         time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.track.events import Event, happened
+from rocekit.track.passes import ANSWERED, BEHIND
 from rocekit.track.repeats import NO_COPY_NS, troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import (
@@ -43,6 +44,7 @@ class Responses:
     Attributes:
         again: the responses under way that were sent again, until one comes that was not.
         answered: the opening event of the last go-back that got a response.
+        refused: the last NAK, until an ACK comes that names its packet or a later one.
         last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK. The identification
         is negative if the ACK before, which says something else, has the same: then it tells nothing.
     """
@@ -58,6 +60,7 @@ class Responses:
         self.assembly = assembly
         self.again: Event | None = None
         self.answered: Event | None = None
+        self.refused: Event | None = None
         self.last_psn = -1
         self.last_msn = -1
         self.last_id = 0
@@ -155,6 +158,19 @@ class Responses:
         if self.answered is not None and not copied:
             with cython.gil:
                 self._note_answer(p)
+        if self.refused is not None:
+            with cython.gil:
+                self._note_answer_to_refused(p)
+
+    def _note_answer_to_refused(self, p: int) -> None:
+        """Note where an ACK names just the packet that the last NAK did, in mid message."""
+        nak = self.refused
+        if nak is None or p < nak.psn:
+            return
+        self.refused = None
+        transfer = self.ledger.find(p) if p == nak.psn and nak.copy == BEHIND else None
+        if transfer is not None and transfer.operation not in OWN_RESPONSE and p < transfer.last_psn:
+            nak.copy = ANSWERED
 
     def _note_answer(self, p: int) -> None:
         if self.answered is not None and p == self.answered.answer_psn:
@@ -393,3 +409,4 @@ class Responses:
             p, nak.time_ns, troubles.repeats.reached(), sent_ns, self._turnaround_ns()
         )
         passes.note(nak)
+        self.refused = nak

@@ -18,6 +18,7 @@ from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.naks_alone import doubt_naks_alone
+from rocekit.findings.stories.overtaken import spread_answered
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
@@ -40,6 +41,8 @@ def build_stories(evidence: Evidence) -> list[Story]:
     for (number, side), marks in marks_of(evidence).items():
         stories += StoryBuilder(by_id[number], side, marks).build()
     find_begun(evidence, stories)
+    if evidence.sightings is None:
+        spread_answered(stories)
     still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     stories = without_early_answers(stories)

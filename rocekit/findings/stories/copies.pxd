@@ -27,6 +27,10 @@ cpdef bint is_acknowledged_before(Story story)
 cpdef bint may_be_late(Story story)
 
 
+@cython.locals(nak=Event)
+cpdef bint is_answered(Story story)
+
+
 @cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass)
 cpdef list _requests(Story story)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.findings.stories.loss_place import LostCopy
-from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, THROWN_AWAY, UNKNOWN
+from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
     from rocekit.findings.stories.story import GoBack, Story
@@ -70,7 +70,15 @@ def is_acknowledged_before(story: Story) -> bool:
 
 def may_be_late(story: Story) -> bool:
     """Whether the NAKs leave open if their packet was lost, or only came late."""
-    return is_open(story) or is_acknowledged_before(story)
+    return is_open(story) or is_acknowledged_before(story) or is_answered(story)
+
+
+def is_answered(story: Story) -> bool:
+    """Whether an ACK that named just the story's packet leaves open if it was lost, or only came late."""
+    for nak in story.naks:  # noqa: SIM110 - asked for each loss: a generator takes longer
+        if nak.copy == ANSWERED:
+            return True
+    return False
 
 
 def _requests(story: Story) -> list[LostCopy]:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.copies import is_acknowledged_before, is_open, misses_packets
+from rocekit.findings.stories.copies import is_acknowledged_before, is_answered, is_open, misses_packets
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -46,6 +46,10 @@ _EARLY: Final = (
 _OPEN: Final = (
     " “Probably” means: the NAK came sooner after the last copy of the packet than any answer to a request "
     "that was sent once, so an earlier copy that came late may have drawn it."
+)
+_ANSWERED: Final = (
+    " “Probably” means: in this direction an ACK named just a packet that had been sent again, in mid "
+    "message, as a responder sends it for a duplicate; so the packets may only have come late."
 )
 _BEHIND_ACK: Final = (
     " “Probably” means: the NAK came behind an ACK of its packet, as where responses overtake each other; "
@@ -170,17 +174,19 @@ def probably(guessed: int, count: int) -> str:
 
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
-    naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = False
+    naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
         gappy = gappy or (story.gappy and not story.begun)
         begun = begun or story.begun
-        if story.or_overtaken and not (overtaken and unknown and behind_ack):
+        if story.or_overtaken and not (overtaken and unknown and behind_ack and answered):
             if is_open(story):
                 unknown = True
             elif is_acknowledged_before(story):
                 behind_ack = True
+            elif is_answered(story):
+                answered = True
             else:
                 overtaken = True
     words = _NAKS_LACKING if naks_lacking else ""
@@ -188,5 +194,6 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _OVERTAKEN if overtaken else ""
     words += _OPEN if unknown else ""
     words += _BEHIND_ACK if behind_ack else ""
+    words += _ANSWERED if answered else ""
     words += _BEGUN if begun else ""
     return words + (_GAPS if gappy else "")

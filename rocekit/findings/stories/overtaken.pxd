@@ -9,6 +9,10 @@ from rocekit.track.passes cimport Pass
 from rocekit.track.transfers cimport Transfer
 
 
+@cython.locals(ways=set, story=Story, transfer=Transfer, nak=Event)
+cpdef object spread_answered(object stories)
+
+
 cdef class Overtaken:
     cdef object _evidence
     cdef frozenset _seen

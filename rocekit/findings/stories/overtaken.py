@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories.copies import misses_packets
-from rocekit.track.passes import BEHIND, OPEN, OVERTAKEN
+from rocekit.findings.stories.copies import is_answered, misses_packets
+from rocekit.track.passes import ANSWERED, BEHIND, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
     from rocekit.track.connections import Connection
@@ -29,6 +31,21 @@ _ENOUGH: Final = 8
 #: Of so many messages, one that was answered again and sent once makes others like it improbable.
 _SELDOM: Final = 16
 _NOT, _PROBABLY, _SURELY = 0, 1, 2
+
+
+def spread_answered(stories: Sequence[Story]) -> None:
+    """Where an ACK named just a packet that had been sent again, others of its direction may be late as well.
+
+    An original that comes after its repeat is a duplicate, too, but nothing tells its ACK from other ones.
+    """
+    ways = {(s.connection.id, s.side) for s in stories if s.naks and is_answered(s)}
+    for story in stories if ways else ():
+        transfer = story.held_by()
+        if (story.connection.id, story.side) not in ways or transfer is None:
+            continue
+        for nak in story.naks if transfer.operation not in OWN_RESPONSE else ():
+            if nak.copy == BEHIND:
+                nak.copy = ANSWERED
 
 
 class Overtaken:

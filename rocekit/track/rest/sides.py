@@ -54,7 +54,7 @@ _HAS_ACK: Final = 1 << 19
 _HAS_NEXT: Final = 1 << 20
 _HAS_PARTICULARS: Final = 1 << 21
 
-_NO_OBJECTS: Final = (None,) * 5
+_NO_OBJECTS: Final = (None,) * 6
 
 
 class PackedSide:
@@ -136,7 +136,14 @@ def pack(requests: Requests, unmade: list[Transfer]) -> PackedSide | None:
             objects.append(transfer)
     if at != end:  # some wait for an ACK that are too old for the window
         return None
-    rest = (responses.again, responses.answered, recent._first_said, recent._responses, objects or None)
+    rest = (
+        responses.again,
+        responses.answered,
+        responses.refused,
+        recent._first_said,
+        recent._responses,
+        objects or None,
+    )
     return PackedSide(out.written(), None if rest == _NO_OBJECTS else rest, len(own))
 
 
@@ -217,7 +224,14 @@ def unpack(packed: PackedSide, requests: Requests) -> None:
     ledger._numbers = data.take()
     objects: list[Transfer] = []
     if packed.objects is not None:
-        responses.again, responses.answered, recent._first_said, recent._responses, kept = packed.objects
+        (
+            responses.again,
+            responses.answered,
+            responses.refused,
+            recent._first_said,
+            recent._responses,
+            kept,
+        ) = packed.objects
         objects = kept or []
     at = 0
     before: Transfer | None = None

@@ -289,10 +289,10 @@ CNPS: Final = (
 
 
 def _each_way(
-    name: str, program: str, n: int, size: int, where: str, how: str, *what: str, **more: Any
+    name: str, program: str, n: int, size: int, where: str, how: str, of: str = "all", **more: Any
 ) -> Experiment:
     """Both ends of a QP request, and both directions have the same fault."""
-    faults = [Fault(where, sender, how, *what) for sender in "ab"]
+    faults = [Fault(where, sender, how, of) for sender in "ab"]
     options = f"-b {more.pop('options', '')}".rstrip()
     return perftest(f"each-way-{name}", program, n, size, *faults, options=options, **more)
 

@@ -34,31 +34,28 @@ class CaptureView:
         self.sightings = evidence.sightings
         self.connection, self.side = story.connection, story.side
         ips = story.connection.ips
-        self.requester, self.responder = ips[story.side], ips[1 - story.side]
+        self.requester, self.responder = hosts = ips[story.side], ips[1 - story.side]
         #: Corrupted packets: a receiver drops them, so such a packet did not reach its capture point.
         self._bad = bad
         shares = {} if evidence.paths is None else evidence.paths.missed_shares
         #: The captures that lack so many packets that one which they have not need not be lost.
         self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
-        paths = (
-            [] if evidence.paths is None else evidence.paths.of(self.requester or "", self.responder or "")
+        # A view is made for each story: only the paths between its hosts are looked at.
+        paths, back = (
+            [] if evidence.paths is None else evidence.paths.of(src or "", dst or "")
+            for src, dst in (hosts, hosts[::-1])
         )
         #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
         self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
         #: Whether any was overtaken; and of the responses.
         self.overtakes = any(path.overtaken for path in paths)
-        self.overtakes_responses = any(
-            path.overtaken
-            for path in (() if evidence.paths is None else evidence.paths.every)
-            if (path.src, path.dst) == (self.responder, self.requester)
-        )
+        self.overtakes_responses = any(path.overtaken for path in back)
         #: Whether requests came twice between the captures, more often than once or twice.
         self.doubles = sum(path.doubled for path in paths) >= REORDERS
         #: Whether the story's requester had a NAK for what it sent again, and no ACK of it.
         self.refused = False
         self._passed_ns: dict[int, list[int]] = {}
-        every = () if evidence.paths is None else evidence.paths.every
-        self._covered = {(p.src, p.first, p.second): p.covered for p in every if {p.src, p.dst} == set(ips)}
+        self._covered = {(p.src, p.first, p.second): p.covered for p in (*paths, *back)}
         #: Those that lack any.
         self.lacking = {file for file in self.points if shares.get(file, 0) > 0}
 

@@ -74,7 +74,7 @@ def may_be_late(story: Story) -> bool:
 
 
 def is_answered(story: Story) -> bool:
-    """Whether an ACK that named just the story's packet leaves open if it was lost, or only came late."""
+    """Whether an ACK that named just this packet, or one of its direction, leaves open if it came late."""
     for nak in story.naks:  # noqa: SIM110 - asked for each loss: a generator takes longer
         if nak.copy == ANSWERED:
             return True

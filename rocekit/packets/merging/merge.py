@@ -145,7 +145,8 @@ def _marked(
         return None
     by_number = np.zeros(total, np.bool_)
     for part, of in zip(parts, numbers, strict=True):
-        by_number[of[np.array(part.marked, np.int64)]] = True
+        for rows in part.marked:
+            by_number[of[rows]] = True
     return np.concatenate([by_number[looked_up(numbers, rows)] for _, rows in order.pieces()])
 
 

@@ -73,7 +73,7 @@ class Outline:
     Attributes:
         group: of each packet; packets of all captures that may be the same one have the same (``Outlines``).
         in_order: whether no time is before the one in front of it.
-        marked: the rows of packets that are marked "congestion experienced" (RFC 3168), which few are.
+        marked: the rows of packets that are marked "congestion experienced" (RFC 3168), in pieces.
         ends: of the flows.
     """
 
@@ -82,7 +82,7 @@ class Outline:
         self.ends = ends
         self.group = SlimColumn(np.int32)
         self.in_order = True
-        self.marked: list[int] = []
+        self.marked: list[NDArray[np.int32]] = []
         self._last_ns: int | None = None
         self._unchecked = self._invalid = 0
 
@@ -94,7 +94,9 @@ class Outline:
         if not len(packets):
             return
         self.ends.learn(packets)
-        self.marked += (np.flatnonzero(packets.ecn == ECN_CE) + len(self)).tolist()
+        marked = np.flatnonzero(packets.ecn == ECN_CE)
+        if len(marked):
+            self.marked.append((marked + len(self)).astype(np.int32))
         for name, column in self._columns.items():
             column.add(packets[name])
         times = packets.time_ns

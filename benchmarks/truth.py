@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/truth.py                    # makes the experiments, and scores them
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
+    .venv/bin/python benchmarks/truth.py make FOLDER --drawn 1-20   # makes what chance draws from seeds
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
     .venv/bin/python benchmarks/truth.py score FOLDER --as no-naks   # of captures that hold less
     .venv/bin/python benchmarks/truth.py score FOLDER --neighbours   # of every kind of them (--write)
@@ -25,11 +26,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
+from truth_bench.drawn import PREFIX, experiment_of  # noqa: E402
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
 from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
 from truth_bench.score import Scored, folders, neighbours_table, score, table, unfit, wrong_lines  # noqa: E402
-from truth_bench.unusual import ALL, UNUSUAL  # noqa: E402
+from truth_bench.unusual import UNUSUAL  # noqa: E402
 
 from rocekit import lab  # noqa: E402
 
@@ -74,12 +76,31 @@ def put(begin: str, end: str, lines: list[str]) -> None:
     path.write_text("\n".join([f"{head}{begin}", *lines, f"{end}{tail}"]))
 
 
+def _names(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[str]:
+    """The experiments to make where none is named."""
+    if not given.drawn:
+        return list(UNUSUAL if given.unusual else EXPERIMENTS)
+    first, _, last = given.drawn.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        parser.error("--drawn: seeds, such as 1-20")
+    return [f"{PREFIX}{seed}" for seed in range(int(first), int(last or first) + 1)]
+
+
+def _is_known(name: str) -> bool:
+    try:
+        experiment_of(name)
+    except KeyError:
+        return False
+    return True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("action", nargs="?", choices=["make", "score"], help="default: both")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
     parser.add_argument("--unusual", action="store_true", help="make what is seldom met instead")
+    parser.add_argument("--drawn", metavar="SEEDS", help="make what chance draws from them instead: 1-20")
     parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
     parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
@@ -88,13 +109,14 @@ def main() -> int:
     given = parser.parse_args()
     if given.action and given.folder is None:
         parser.error("name a folder")
-    unknown = set(given.only or ()) - set(ALL)
+    names = given.only or _names(parser, given)
+    unknown = [name for name in names if not _is_known(name)]
     if unknown:
         parser.error(f"no experiment {', '.join(sorted(unknown))}")
     folder = given.folder or Path(tempfile.mkdtemp(prefix="rocekit-truth-"))
     well = True
     if given.action != "score":
-        well = make(folder, given.only or list(UNUSUAL if given.unusual else EXPERIMENTS), given.batch)
+        well = make(folder, names, given.batch)
         print(f"made in {folder}", file=sys.stderr)
     if given.action == "make":
         return 0 if well else 1

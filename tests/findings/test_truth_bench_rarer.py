@@ -9,6 +9,7 @@ import pytest
 from capture_bytes import Frame, pcap
 from talk import MS, A, B, Talk
 from truth_bench.cm import Exchanges
+from truth_bench.drawn import experiment_of
 from truth_bench.experiments import EXPERIMENTS
 from truth_bench.mixed import KINDS as MIXED_KINDS
 from truth_bench.mixed import MIXED
@@ -97,3 +98,21 @@ def test_a_cnp_is_a_packet_of_its_direction_and_no_request(tmp_path: Path) -> No
     wire = Wire((A, B), *(read(path) for path in paths))
     assert [len(path.sent) for path in wire.paths.values()] == [1, 1]
     assert [side.src for side in wire.sides] == [A]
+
+
+def test_a_seed_draws_the_same_experiment_each_time() -> None:
+    drawn = [experiment_of(f"drawn-{seed}") for seed in range(300)]
+    assert drawn == [experiment_of(each.name) for each in drawn]
+    assert len({(each.client, each.faults) for each in drawn}) > 250
+    for each in drawn:
+        places = [(fault.where, fault.sender) for fault in each.faults]
+        assert 1 <= len(places) == len(set(places)) <= 3
+    assert {fault.where for each in drawn for fault in each.faults} == {"before", "between", "behind"}
+    assert {fault.of for each in drawn for fault in each.faults} >= {"all", "acks", "read-requests"}
+
+
+def test_no_other_name_is_an_experiment() -> None:
+    assert experiment_of("write-clean") is EXPERIMENTS["write-clean"]
+    for name in ("drawn-", "drawn-x", "drawn--1", "no-such"):
+        with pytest.raises(KeyError):
+            experiment_of(name)

@@ -28,8 +28,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parents[1])]
 
 from lab_forks import Forks, Run  # noqa: E402
+from truth_bench.drawn import experiment_of  # noqa: E402
 from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, CM_ATTRIBUTES, LARGE, OPCODES, Experiment, Fault  # noqa: E402
-from truth_bench.unusual import ALL  # noqa: E402
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening  # noqa: E402
 from rocekit.lab.net import A, B, LabError, tool  # noqa: E402
@@ -410,11 +410,12 @@ def main(names: list[str]) -> int:
     Path("/proc/sys/net/core/netdev_max_backlog").write_text("20000")
     subprocess.run(("modprobe", "-a", "-q", "sch_prio", "sch_tbf", "sch_netem"), check=False)
     failed = []
-    rocekit = any(ALL[name].journal or ALL[name].client.startswith("rocekit") for name in names)
+    experiments = [experiment_of(name) for name in names]
+    rocekit = any(each.journal or each.client.startswith("rocekit") for each in experiments)
     with Forks("truth_medley") if rocekit else nullcontext() as forks:
-        for name in names:
+        for name, each in zip(names, experiments, strict=True):
             try:
-                truth = run(ALL[name], forks)
+                truth = run(each, forks)
             except (LabError, OSError) as error:
                 failed.append(name)
                 print(f"{name}: FAILED: {error}", flush=True)

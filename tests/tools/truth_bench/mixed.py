@@ -31,7 +31,7 @@ _MARKS: Final = Fault(BETWEEN, "a", "netem loss 8% ecn")
 _ZERO: Final = "SEND:0,WRITE:0,READ:0,IMM:0,SEND:1,READ:1"
 
 
-def _medley(
+def medley(
     name: str,
     *faults: Fault,
     turns: str = "WRITE:3000,READ:5000,SEND:2000,IMM:1500,FETCH,SWAP,READ:100,SEND:10",
@@ -123,24 +123,24 @@ def _revoked(
 
 
 MEDLEYS: Final = (
-    _medley("medley-clean"),
-    _medley("medley-between", Fault(BETWEEN, "a", "netem loss 4%")),
-    _medley("medley-before", Fault(BEFORE, "a", "netem loss 4%")),
-    _medley("medley-behind", Fault(BEHIND, "a", "drop 23 at random")),
-    _medley("medley-answers-between", Fault(BETWEEN, "b", "netem loss 6%")),
-    _medley("medley-answers-behind", Fault(BEHIND, "b", "drop 17 at random")),
-    _medley("medley-answers-duplicate", Fault(BETWEEN, "b", "netem duplicate 6% loss 4%")),
-    _medley("medley-answers-reorder", Fault(BETWEEN, "b", "netem delay 3ms reorder 95%")),
-    _medley(
+    medley("medley-clean"),
+    medley("medley-between", Fault(BETWEEN, "a", "netem loss 4%")),
+    medley("medley-before", Fault(BEFORE, "a", "netem loss 4%")),
+    medley("medley-behind", Fault(BEHIND, "a", "drop 23 at random")),
+    medley("medley-answers-between", Fault(BETWEEN, "b", "netem loss 6%")),
+    medley("medley-answers-behind", Fault(BEHIND, "b", "drop 17 at random")),
+    medley("medley-answers-duplicate", Fault(BETWEEN, "b", "netem duplicate 6% loss 4%")),
+    medley("medley-answers-reorder", Fault(BETWEEN, "b", "netem delay 3ms reorder 95%")),
+    medley(
         "medley-2qp-both",
         Fault(BETWEEN, "a", "netem loss 4%"),
         Fault(BETWEEN, "b", "netem loss 4%"),
         options="-u 16 -q 2",
         n=64,
     ),
-    _medley("medley-reorder", Fault(BETWEEN, "a", "netem delay 3ms reorder 95% duplicate 2%")),
-    _medley("medley-rnr-between", Fault(BETWEEN, "a", "netem loss 3%"), receives=8, killed=_STOPPED),
-    _medley(
+    medley("medley-reorder", Fault(BETWEEN, "a", "netem delay 3ms reorder 95% duplicate 2%")),
+    medley("medley-rnr-between", Fault(BETWEEN, "a", "netem loss 3%"), receives=8, killed=_STOPPED),
+    medley(
         "medley-rnr-answers",
         Fault(BETWEEN, "b", "netem loss 6%"),
         receives=8,
@@ -150,12 +150,12 @@ MEDLEYS: Final = (
 )
 
 ZERO: Final = (
-    _medley("zero-clean", turns=_ZERO),
-    _medley(
+    medley("zero-clean", turns=_ZERO),
+    medley(
         "zero-both", Fault(BETWEEN, "a", "netem loss 5%"), Fault(BETWEEN, "b", "netem loss 5%"), turns=_ZERO
     ),
-    _medley("zero-behind", Fault(BEHIND, "a", "drop 13 at random"), turns=_ZERO),
-    _medley("zero-rnr", Fault(BETWEEN, "a", "netem loss 5%"), turns=_ZERO, receives=8, killed=_STOPPED),
+    medley("zero-behind", Fault(BEHIND, "a", "drop 13 at random"), turns=_ZERO),
+    medley("zero-rnr", Fault(BETWEEN, "a", "netem loss 5%"), turns=_ZERO, receives=8, killed=_STOPPED),
 )
 
 RETRIES: Final = (

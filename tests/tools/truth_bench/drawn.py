@@ -1,0 +1,112 @@
+"""Experiments of the truth bench that chance draws: ``drawn-7`` is always the same, and nobody chose it.
+
+Programs, sizes, path MTUs, QPs, timers and up to three faults, as a seed has them. What is written by hand
+asks what its author thought of; these ask the rest, and no rule was made for them.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from truth_bench.experiments import (
+    ATOMIC,
+    BEFORE,
+    BEHIND,
+    BETWEEN,
+    READ,
+    SEND,
+    WRITE,
+    Experiment,
+    Fault,
+    Killed,
+    perftest,
+    rping,
+)
+from truth_bench.mixed import medley
+from truth_bench.unusual import ALL
+
+PREFIX: Final = "drawn-"
+#: Bytes that a QP sends in all, at most: an emulated machine takes some seconds for these.
+_BYTES: Final = 400_000
+_MESSAGES: Final = 120
+#: Which packets of requesters and of responders a fault may be for, beside "all", by program.
+_OF: Final = {
+    WRITE: (("firsts", "middles", "lasts"), ("acks",)),
+    SEND: (("firsts", "middles", "lasts"), ("acks",)),
+    READ: (("read-requests",), ("first-responses", "middle-responses")),
+    ATOMIC: (("atomic-requests",), ("atomic-responses",)),
+}
+
+
+def experiment_of(name: str) -> Experiment:
+    """The experiment of a name, one that is written down or one that is drawn.
+
+    Raises:
+        KeyError: there is none.
+    """
+    number = name.removeprefix(PREFIX)
+    if name.startswith(PREFIX) and number.isdecimal():
+        return _drawn(name, Random(int(number)))
+    return ALL[name]
+
+
+def _drawn(name: str, chance: Random) -> Experiment:
+    program = chance.choice([WRITE, WRITE, SEND, SEND, READ, READ, ATOMIC, "medley", "rping"])
+    if program == "medley":
+        qps, n = chance.choice([(1, 96), (2, 48)])
+        options = f"-u {chance.choice([14, 16])} -q {qps}"
+        return medley(name, *_faults(chance), n=n, options=options)
+    if program == "rping":
+        return rping(name, chance.randint(10, 30), chance.choice([100, 3000, 9000]), *_faults(chance))
+    qps, mtu = chance.choice([1, 1, 1, 2, 4]), chance.choice([512, 1024, 1024, 4096])
+    each_way = chance.random() < 0.25
+    size = 8 if program == ATOMIC else chance.choice([64, 2048, 8192, 8192, 16384, 65536])
+    n = min(_MESSAGES, max(_BYTES // size // qps // (1 + each_way), 5))
+    options = f"-q {qps}{' -b' * each_way}"
+    killed = None
+    if program == SEND and chance.random() < 0.4:
+        options += f" -r {chance.choice([8, 16])}"
+        killed = Killed("server", chance.randint(20, 100), stopped_s=chance.choice([0.1, 0.3]))
+    requests, answers = _OF[program] if size > mtu or program == ATOMIC else ((), ())
+    return perftest(
+        name,
+        program,
+        n,
+        size,
+        *_faults(chance, requests + answers * each_way, answers + requests * each_way),
+        options=options,
+        timeout=chance.choice([14, 16, 16]),
+        mtu=mtu,
+        killed=killed,
+    )
+
+
+def _faults(chance: Random, of_a: tuple[str, ...] = (), of_b: tuple[str, ...] = ()) -> list[Fault]:
+    """One to three faults, at most one of each place and sender; half of them are for all packets."""
+    places = [(where, sender) for where in (BEFORE, BETWEEN, BETWEEN, BEHIND) for sender in "ab"]
+    chosen = dict.fromkeys(chance.sample(places, chance.choice([1, 1, 2, 2, 3])))
+    faults = []
+    for where, sender in chosen:
+        some = of_a if sender == "a" else of_b
+        of = chance.choice(some) if some and chance.random() < 0.5 else "all"
+        faults.append(Fault(where, sender, _how(chance, where), of))
+    return faults
+
+
+def _how(chance: Random, where: str) -> str:
+    if where == BEHIND:
+        return f"drop {chance.choice([11, 23, 37, 61])} at random"
+    loss, rare = chance.choice([1, 2, 4, 8]), chance.choice([1, 2, 5])
+    return chance.choice(
+        [
+            f"netem loss {loss}%",
+            f"netem loss {loss}%",
+            f"netem loss gemodel {rare}% 30%",
+            f"netem duplicate {loss}%",
+            f"netem loss {rare}% duplicate {loss}%",
+            f"netem delay 3ms reorder {100 - loss}%",
+            f"netem delay 2ms reorder {100 - loss}% loss {rare}%",
+            f"netem delay 1ms 100us loss {rare}%",
+        ]
+    )

@@ -32,6 +32,7 @@ cdef class Incidents:
     cdef public object closed_frame
     cdef public object resent_per_loss
     cdef public object application
+    cdef public tuple read_steps
 
 
 @cython.final

@@ -24,6 +24,7 @@ from rocekit.track.events import Event
 from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
+    from rocekit.track.gaps.read_steps import ReadSteps
     from rocekit.track.progress import Progress
     from rocekit.wire.applications import Application
 
@@ -96,6 +97,7 @@ class Incidents:
         self.closed_frame: int | None = None
         self.resent_per_loss: float | None = None
         self.application: Application | None = None
+        self.read_steps: tuple[ReadSteps | None, ReadSteps | None] = (None, None)
 
 
 class Incident(Generic[_Value]):
@@ -140,6 +142,7 @@ class Connection:
         short_waits: waits before requests came again without a NAK, as (side, PSN, ns), that are much
         shorter than the timeout (see ``short_timers``).
         application: which program uses it, probably or for certain; None if nothing says so.
+        read_steps: by side, how far apart the PSNs of its READ requests were, as far as they were looked at.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
         around: what is around the packets of ``a`` and of ``b``, as their first packets show it.
     """
@@ -160,6 +163,7 @@ class Connection:
     missed_copies = Incident("missed_copies", 0)
     short_waits = Incident[Sequence[tuple[int, int, int]]]("short_waits", ())
     application = Incident["Application | None"]("application", None)
+    read_steps = Incident["tuple[ReadSteps | None, ReadSteps | None]"]("read_steps", (None, None))
 
     def __init__(
         self,
@@ -288,6 +292,11 @@ class Connection:
         self.overtaken = (a, overtaken) if side else (overtaken, b)
         first, second = self.recoveries
         self.recoveries = (first, recovery) if side else (recovery, second)
+
+    def has_read_steps(self, side: int, steps: ReadSteps) -> None:
+        """A side that has had troubles sends a READ request."""
+        first, second = self.read_steps
+        self.read_steps = (first, steps) if side else (steps, second)
 
     def note_missed(self, event: Event) -> None:
         met = self.met()

@@ -105,6 +105,7 @@ cdef class Repeats:
 
 @cython.final
 cdef class Troubles:
+    cdef public object read_steps
     cdef public Passes passes
     cdef public Causes causes
     cdef public Repeats repeats

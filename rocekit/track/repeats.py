@@ -16,6 +16,7 @@ from rocekit.wire import OPERATION, OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.gaps.read_steps import ReadSteps
     from rocekit.track.ledger import Ledger
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
@@ -400,13 +401,14 @@ class Troubles:
 
     Attributes:
         passes: what was sent since the requester last went back; causes: why it goes back; repeats: what
-        comes again.
+        comes again; read_steps: how far apart the PSNs of READ requests are, None before the first one.
     """
 
     def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
         self.passes = Passes(progress)
         self.causes = Causes(ledger, progress, recent, self.passes)
         self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
+        self.read_steps: ReadSteps | None = None
 
     def are_over(self) -> bool:
         """Whether no go-back is under way."""

@@ -62,6 +62,9 @@ cdef class Requests:
     @cython.locals(troubles=Troubles)
     cpdef _goes_on(self, int64_t p)
 
+    @cython.locals(troubles=Troubles)
+    cpdef _note_step(self, Rows r, Py_ssize_t i, int64_t p)
+
     @cython.locals(operation=str, expected=int64_t, p=int64_t, progress=Progress)
     cpdef respond(self, Rows r, Py_ssize_t i)
 

@@ -163,6 +163,8 @@ class Requests:
             self.assembly.assemble(r, i, p)
         elif self._out_of_order(r, i, p):
             return
+        if self.ledger.troubles is not None and OPERATION[r.opcode[i]] == "READ":
+            self._note_step(r, i, p)
         self.recent.sent(r, i, p)
 
     def _goes_on(self, p: int) -> None:
@@ -170,6 +172,17 @@ class Requests:
         troubles: Troubles | None = self.ledger.troubles
         if troubles is not None:
             troubles.repeats.over(p)
+
+    def _note_step(self, r: Rows, i: int, p: int) -> None:
+        """The READ request with PSN ``p`` comes, in the order in which its requester sent it."""
+        troubles: Troubles = self.ledger.troubles
+        steps = troubles.read_steps
+        if steps is None:
+            from rocekit.track.gaps.read_steps import ReadSteps
+
+            troubles.read_steps = steps = ReadSteps()
+            self.connection.has_read_steps(self.ledger.side, steps)
+        steps.take(p, r.dma_length[i], r.remote_va[i], self.recent.last_tx_ns, r.time_ns[i])
 
     def respond(self, r: Rows, i: int) -> None:
         """Take the response at row ``i``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.mixed import has_two_requesters
+from rocekit.findings.read_mtus import read_mtus
 from rocekit.packets.malformed import CUT, MALFORMED
 from rocekit.track.transfers import INCOMPLETE, with_gaps
 from rocekit.wire.text_table import safe
@@ -46,8 +47,12 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
                 headless = []  # nothing proves that the capture missed these: see the rule loss
         if not (missed or responses or headless):
             continue
-        # What one of two requesters seems to lack, it may not have sent.
-        if not any(has_two_requesters(evidence, connection, side) for side in (0, 1)):
+        # What one of two requesters seems to lack, it may not have sent. Nor what a requester seems to lack
+        # that counts PSNs with another path MTU than its responder.
+        if not any(
+            has_two_requesters(evidence, connection, side) or read_mtus(evidence, connection, side)
+            for side in (0, 1)
+        ):
             yield _gap(evidence, connection, missed, responses, headless)
     if evidence.dropped and not any(c.missed for c in evidence.connections):
         yield GAP.finding(

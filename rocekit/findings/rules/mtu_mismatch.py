@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames
+from rocekit.findings.costs import all_frames, costs, main_transfer
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
+from rocekit.findings.read_mtus import read_mtus
 from rocekit.findings.rules.mtu import Mtus, invalid_by_size, is_invalid_request, may_know_mtu, mtus
 from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.wire.psn import wire_psn
+from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.read_mtus import ReadMtus
     from rocekit.findings.stories.story import Story
     from rocekit.track.connections import Connection
 
@@ -35,7 +38,37 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         elif not invalid and sizes.unlike_said:
             yield _unlike_said(connection, sizes)
     for stories in evidence.stories_of(RULE.name):
-        yield _black_hole(evidence, stories)
+        found = read_mtus(evidence, stories[0].connection, stories[0].side)
+        yield _black_hole(evidence, stories) if found is None else _of_reads(stories, found)
+
+
+def _of_reads(stories: list[Story], found: ReadMtus) -> Finding:
+    """The PSNs of READs are counted in two ways, so that nothing says what was lost."""
+    connection, side = stories[0].connection, stories[0].side
+    requester, responder = connection.named(side), connection.named(1 - side)
+    cost = costs(stories)
+    if found.requester > found.responder:  # some of them are new READs
+        cost = {name: n for name, n in cost.items() if not name.startswith("repeated_")}
+    delay = f", {duration(cost['added_ns'])} of delay" if cost["added_ns"] else ""
+    return RULE.finding(
+        f"{requester} {'' if found.proven else 'probably '}counts the PSNs of its READs with a path MTU of "
+        f"{found.requester:,}, and {responder} sends responses of {found.responder:,} bytes: "
+        f"{plural(found.steps, 'request')} without the PSN behind the responses to the READ before{delay}",
+        connection=connection,
+        transfer=main_transfer(stories),
+        frames=all_frames(stories),
+        evidence=cost
+        | {
+            "requester_path_mtu": found.requester,
+            "responder_path_mtu": found.responder,
+            "unlike_steps": found.steps,
+            "proven": found.proven,
+            "of_reads": True,
+        },
+        advice=RULE.what_to_do
+        + " Open, until both have the same: whether anything was lost here as well, and to which READ a PSN "
+        "belongs, so READs may be counted twice, or in parts." + ("" if found.proven else _LIKELY),
+    )
 
 
 def _black_hole(evidence: Evidence, stories: list[Story]) -> Finding:
@@ -135,6 +168,10 @@ def _unlike_said(connection: Connection, sizes: Mtus) -> Finding:
     )
 
 
+_LIKELY: Final = (
+    " “Probably” means: each of these steps is too long by just what this path MTU makes it, and none is as "
+    "long as the responses take; but a request that was lost each time there would look the same."
+)
 RULE = Rule(
     "mtu-mismatch",
     ERROR,
@@ -143,10 +180,14 @@ RULE = Rule(
     "have exactly the receiver's path MTU; otherwise the receiver sends a NAK “invalid request” (WC 9). Or "
     "the path MTU is too large for the path (an MTU black hole): large packets vanish, small ones arrive. "
     "Warning if it has done no harm yet; info if all packets have another path MTU than the REQ or the "
-    "journals say.",
+    "journals say. READs with two path MTUs look like losses: a requester gives the next request the PSN "
+    "behind as many responses as it expects, and the responder sends more of them, or fewer (IBA Vol. 1, "
+    "9.4.4). Then this is told, and no loss of that direction.",
     "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
-    "of large packets that get no answer while smaller packets get one.",
-    "invalid-request: the sizes agree. retry-exceeded: packets of that size arrived before.",
+    "of large packets that get no answer while smaller packets get one; the step from a READ request's PSN "
+    "to the next request's, beside the size of its responses.",
+    "invalid-request: the sizes agree. retry-exceeded: packets of that size arrived before. loss: some "
+    "READs are followed by a request where their responses end.",
     "Set the same path MTU on both QPs: the smaller active_mtu of the two ports (`ibv_devinfo`; perftest: "
     "-m; rdma_cm takes it from the path). The Ethernet MTU must have room for the headers too: path MTU "
     "4096 needs about 4200.",

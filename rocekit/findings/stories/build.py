@@ -20,6 +20,7 @@ from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_re
 from rocekit.findings.stories.naks_alone import doubt_naks_alone
 from rocekit.findings.stories.overtaken import spread_answered
 from rocekit.findings.stories.pauses import find_pauses
+from rocekit.findings.stories.read_sizes import find_unlike_reads
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
 from rocekit.findings.stories.unidentified import doubt_unidentified
@@ -43,6 +44,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     find_begun(evidence, stories)
     if evidence.sightings is None:
         spread_answered(stories)
+    find_unlike_reads(evidence, stories)
     still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     stories = without_early_answers(stories)

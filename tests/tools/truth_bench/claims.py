@@ -6,12 +6,13 @@ decide, there is no verdict (``open``), and the claim counts nowhere.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from truth_bench.experiments import BEFORE, BEHIND
+from truth_bench.experiments import BEFORE, BEHIND, PATH_MTU
 from truth_bench.judge import What
 from truth_bench.numbers import numbers
 from truth_bench.scene import (
@@ -186,7 +187,7 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
         count = sum(path.marked for path in judge.wire.paths.values())
         there, truth = finding["evidence"]["marked_packets"] <= count, f"{count} were marked"
     elif rule == "mtu-mismatch":
-        there = any(fault.get("of") == "large" for fault in scene.truth["faults"])
+        there, truth = _mtus_differ(scene, finding)
     elif rule in _FATAL:
         there = any(t.packet.syndrome == _FATAL[rule] for side in judge.wire.sides for t in side.responses)
     elif rule.startswith("cm-") and scene.cm is not None:
@@ -206,6 +207,19 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
     if verdict == WRONG and left_open(finding):
         verdict = SILENT
     return Claim("rule", rule, verdict, finding["title"], "" if verdict == RIGHT else truth)
+
+
+def _mtus_differ(scene: Scene, finding: dict[str, Any]) -> tuple[bool, str]:
+    """Whether the path MTUs differ as a finding says, or large packets vanish."""
+    evidence, experiment = finding["evidence"], scene.truth["experiment"]
+    if "requester_path_mtu" not in evidence:
+        return any(fault.get("of") == "large" for fault in scene.truth["faults"]), "no packet is too large"
+    asked = re.search(r"-m (\d+)", experiment["client"])
+    client = int(asked[1]) if asked else PATH_MTU
+    code = experiment.get("server_mtu_code", 0)
+    server = 128 << code if code else client
+    there = (evidence["requester_path_mtu"], evidence["responder_path_mtu"]) == (client, server)
+    return there, f"the client's is {client}, the server's {server}"
 
 
 def _is_killed(truth: dict[str, Any]) -> bool:

@@ -157,12 +157,15 @@ def _transfers(scene: Scene) -> Iterator[Claim]:
         operation = "CMP_SWAP"
     size = told["bytes"]
     found = [t for t in scene.found["transfers"] if t["operation"] == operation and t["bytes"] == size]
-    verdict = RIGHT if len(found) == expected else WRONG
+    is_open = any(  # "READs may be counted twice"
+        f["evidence"].get("of_reads") for f in scene.found["findings"] if f["rule"] == "mtu-mismatch"
+    )
+    verdict = RIGHT if len(found) == expected else SILENT if is_open else WRONG
     yield Claim(
         "transfers", "number", verdict, f"{len(found)} {operation} of {size} bytes", f"{expected} made"
     )
     done = sum(t["status"] == "acked" for t in found)
-    verdict = RIGHT if done == expected else WRONG
+    verdict = RIGHT if done == expected else SILENT if is_open else WRONG
     yield Claim("transfers", "acknowledged", verdict, f"{done} acknowledged", f"{expected} completed")
 
 

@@ -14,7 +14,7 @@ CM: Final = {
     "class_specific": "For the class's own use.",
     "transaction_id": "The same in all messages of one exchange.",
     "attribute_id": "Which message it is.",
-    "attribute_modifier": "Not used by CM.",
+    "attribute_modifier": "In a REQ or REP, the options of ECE (Enhanced Connection Establishment).",
     "local_comm_id": "The sender's number for this connection.",
     "remote_comm_id": "The receiver's number for this connection.",
     "vendor_id": "Vendor of the sender's device.",

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 def command(output: str) -> None:
     """Show what works on this machine, and how to add what is missing.
 
-    Nothing is changed: each missing piece is shown with the command that adds it. The exit status is 0 even
-        if
-    pieces are missing: reading captures needs none of them.
+    Nothing is changed: each missing piece is shown with the command that adds it. The exit status is
+    0 even if pieces are missing: reading captures needs none of them.
 
     \b
     Example:

@@ -18,7 +18,8 @@ def command(lake: Path, sql: str | None, output: str) -> None:
     """Ask LAKE a question in SQL, which DuckDB answers; without one, list the tables and their columns.
 
     "-" reads the question from standard input. The tables are captures, connections, transfers, findings,
-    troubles, rates, counters, cm, fingerprints, and of pairs of captures matches, paths and placed_findings.
+    troubles, rates, counters, cm, fingerprints; of pairs of captures matches, paths and placed_findings; of
+    the whole LAKE ways, hosts and links.
 
     \b
     Example:

@@ -107,9 +107,8 @@ def command(
     """Send the RoCE packets of FILE again, with other addresses, QPNs, PSNs, keys ("-": standard input).
 
     OLD and IP are values in the capture. Checksums and ICRCs are computed again; wrong ones stay wrong. CM
-    messages change as well: addresses, QPNs, starting PSNs. Without -w or --send, the packets are only
-        printed.
-    Packets are sent to loopback, this machine's addresses and its network namespaces only.
+    messages change as well: addresses, QPNs, starting PSNs. Without -w or --send, the packets are
+    only printed. Packets are sent to loopback, this machine's addresses and its network namespaces only.
 
     \b
     Example:

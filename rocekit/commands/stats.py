@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> None:
     """Print counts and times of flows: round trips, timeouts, NAK reaction, RNR waits, CNPs, CM handshakes.
 
-    Counts have the names of the Open Traffic Generator's RoCE v2 results.
+    Counts have the names of the Open Traffic Generator's RoCE v2 results where it has them.
 
     \b
     Example:

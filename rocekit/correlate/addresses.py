@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def gid_ip(gid: str | None) -> str | None:
-    """A GID as an address in text. An IPv4-mapped one becomes IPv4, as packets carry it (A17.4.5)."""
+    """A GID as an address in text. An IPv4-mapped one becomes IPv4, as packets carry it (A17.4.1.1)."""
     if gid is None:
         return None
     import ipaddress

@@ -4,7 +4,7 @@
         round_.messages.retransmitted      # what an analysis must find
 
 Every side of every QP pair sends one message after the other and waits for each one's last acknowledgement.
-A lost packet is sent again as the specification says: after a sequence-error NAK (IBA Vol. 1, 9.7.5.2.8) if a
+A lost packet is sent again as the specification says: after a sequence-error NAK (IBA Vol. 1, 9.7.5.2.2) if a
 later packet shows the hole, else after a timeout; a READ asks again from the lost response on. The capture
 point is between the two losses that this needs: the lost packet of a request of several packets is lost
 before it, all others behind it.

@@ -149,7 +149,7 @@ class TrafficTruth:
             yield time_ns, "packet_marked", {"reason": "random", **packet}
 
     def _repeated(self, m: Messages, packets: Columns) -> Iterator[_Line]:
-        # A middle response of a READ that is missing shows in the next one: an implied NAK (9.7.5.2.4).
+        # A middle response of a READ that is missing shows in the next one: an implied NAK (9.9.2).
         reasons = np.where(m.naks > 0, "nak", np.where(m.timeouts > 0, "timeout", "implied_nak")).tolist()
         some = packets.take(np.flatnonzero(packets.again))
         own = qpn(some.pair, some.from_b, self._traffic.pairs)

@@ -256,7 +256,7 @@ class _Roce:
         scatter(self._new, at, icrc.astype("<u4").view(np.uint8).reshape(-1, 4))
 
     def _udp_checksums(self) -> None:
-        """Write new UDP checksums; most senders leave them 0, which means that there is none (A17.3.1)."""
+        """Write new UDP checksums; most senders leave them 0, which means that there is none (A17.3.2.4)."""
         net = self._net
         at = net.bth - UDP_BYTES
         rows = np.flatnonzero((net.roce_version == 2) & (net.bth <= net.limit))

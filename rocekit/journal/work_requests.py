@@ -1,6 +1,6 @@
 """Work requests and their completions, read from a journal and put together by QP.
 
-A send queue completes in order (IBA Vol. 1, 10.8.3.1). So the completion of a signaled work request implies
+A send queue completes in order (IBA Vol. 1, 10.8.3.3). So the completion of a signaled work request implies
 that the unsignaled ones before it are done, and after an error completion the rest is flushed (10.3.1).
 """
 

@@ -11,7 +11,7 @@ _SYSFS_LENGTH = 39
 
 
 def address_of(gid: bytes) -> str:
-    """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.5)."""
+    """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.1.1)."""
     if gid.startswith(_MAPPED):
         return ".".join(map(str, gid[12:]))
     return ipv6_text(gid)

@@ -206,7 +206,7 @@ class SoftDevice:
         self.cm.established(qp.qpn)
 
     def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
-        """The headers of a QP's packets to a destination; each flow has its UDP source port (A17.4.3)."""
+        """The headers of a QP's packets to a destination; each flow has its UDP source port (A17.3.2.1)."""
         port = 0xC000 | ((qpn * 0x9E37 ^ dest_qpn * 0x79B9) >> 2 & 0x3FFF)
         return Route(source, destination, qpn=qpn, udp_sport=port, tclass=tclass | self._ecn)
 

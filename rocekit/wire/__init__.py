@@ -90,13 +90,13 @@ if TYPE_CHECKING:
         WC_STATUSES,
     )
 
-ROCE_UDP_PORT: Final = 4791  # A17.3.1, assigned by IANA
+ROCE_UDP_PORT: Final = 4791  # A17.3.2.2, assigned by IANA
 ROCE_V1_ETHERTYPE: Final = 0x8915  # A16.3
 GRH_NEXT_BTH: Final = 0x1B  # 8.3, A16.3: the GRH's next header where a BTH follows
 ICRC_BYTES: Final = 4
 CNP_RESERVED_BYTES: Final = 16  # A17.9.3: a CNP carries sixteen zero bytes after its BTH
-PSN_BITS: Final = 24  # 9.2.8
-QPN_BITS: Final = 24  # 9.2.5
+PSN_BITS: Final = 24  # 9.2
+QPN_BITS: Final = 24  # 9.2
 DEFAULT_PKEY: Final = 0xFFFF  # 10.9.1: the default partition, full member
 GSI_QPN: Final = 1  # 13.1: general services, where CM messages come from and go to
 MAD_QPNS: Final = (0, GSI_QPN)  # 13.1: QP0 has subnet management

@@ -53,7 +53,9 @@ from rocekit.wire.network import (
 
 SRC_MAC: Final = "02:00:00:00:00:01"
 DST_MAC: Final = "02:00:00:00:00:02"
-LEAST_SOURCE_PORT: Final = 0xC000  # A17.3.1: the port is the sender's choice; the first of the dynamic ports
+LEAST_SOURCE_PORT: Final = (
+    0xC000  # A17.3.2.1: the port is the sender's choice; the first of the dynamic ports
+)
 DONT_FRAGMENT: Final = 0x4000
 
 #: Opcodes with an RETH whose message is the packet's own payload.
@@ -89,7 +91,7 @@ def opcode_value(opcode: int | str) -> int:
 
 @lru_cache(maxsize=1024)
 def gid(address: str) -> bytes:
-    """The sixteen bytes of a GID written as an IPv6 or IPv4 address (IPv4 as ``::ffff:a.b.c.d``, A17.4.5)."""
+    """The sixteen bytes of a GID written as IPv6 or IPv4 address (IPv4 as ``::ffff:a.b.c.d``, A17.4.1.1)."""
     ip = ipaddress.ip_address(address)
     return MAPPED_PREFIX + ip.packed if ip.version == 4 else ip.packed
 

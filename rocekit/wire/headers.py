@@ -164,7 +164,7 @@ class Header:
 
 BTH = Header.of(
     "BTH",
-    "9.2; FECN and BECN A17.9",
+    "9.2; FECN and BECN A10",
     "opcode:8 solicited:1 migreq:1 padcount:2 version:4 pkey:16 "
     "fecn:1 becn:1 resv6:6 dest_qpn:24 ackreq:1 resv7:7 psn:24",
 )

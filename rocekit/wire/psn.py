@@ -1,4 +1,4 @@
-"""Packet sequence numbers: 24-bit serial numbers that wrap (IBA Vol. 1, 9.2.8 and 9.7.1).
+"""Packet sequence numbers: 24-bit serial numbers that wrap (IBA Vol. 1, 9.2 and 9.7.1).
 
 Inside the analysis PSNs are *unwrapped*: plain integers that keep growing, whose low 24 bits are the PSN on
 the wire.

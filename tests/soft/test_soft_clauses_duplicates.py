@@ -85,7 +85,7 @@ def _(b: Bench) -> None:
     assert b.ask(p.READ_REQUEST, 0, b.at(MTU))[0].payload == FULL[::-1]
 
 
-@clause("9.7.5.2.4", "the rest of a READ may be asked for, from any of its PSNs on")
+@clause("9.4.4", "the rest of a READ may be asked for, from any of its PSNs on")
 def _(b: Bench) -> None:
     _read(b)
     seen = b.ask(p.READ_REQUEST, 1, b.at(2 * MTU, MTU))
@@ -94,7 +94,7 @@ def _(b: Bench) -> None:
     assert (seen_last.operation, seen_last.psn) == (p.READ_ONLY, b.psn(2))
 
 
-@clause("9.7.5.2.4", "a part in the middle of a READ may be asked for: it ends before the READ's end")
+@clause("9.4.4", "a part in the middle of a READ may be asked for: it ends before the READ's end")
 def _(b: Bench) -> None:
     _read(b)
     (one,) = b.ask(p.READ_REQUEST, 1, b.at(MTU, MTU))

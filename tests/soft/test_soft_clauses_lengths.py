@@ -227,16 +227,16 @@ def _unpadded(operation: int, header: str, size: int, b: Bench) -> None:
 
 for size in (1, 2, 3, 5):
     clause.add(
-        "9.2.4", f"a SEND of {size} bytes without a pad is not executed",
+        "9.2", f"a SEND of {size} bytes without a pad is not executed",
         partial(_unpadded, p.SEND_ONLY, "", size), receives=1,
     )  # fmt: skip
     clause.add(
-        "9.2.4", f"a WRITE of {size} bytes without a pad is not executed",
+        "9.2", f"a WRITE of {size} bytes without a pad is not executed",
         partial(_unpadded, p.WRITE_ONLY, "reth", size),
     )  # fmt: skip
 
 
-@clause("9.2.4", "a pad count above the payload: dropped", receives=1)
+@clause("9.2", "a pad count above the payload: dropped", receives=1)
 def _(b: Bench) -> None:
     b.silent(b.ask(p.SEND_ONLY, 0, payload=b"", pad=3))
     assert b.statuses() == []

@@ -290,7 +290,7 @@ for operation, name in (
             )  # fmt: skip
 
 
-@clause("9.2.3", "SE counts in the last packet of a message only", receives=2)
+@clause("9.2", "SE counts in the last packet of a message only", receives=2)
 def _(b: Bench) -> None:
     b.device.request_notify(b.cq, solicited_only=True)
     b.ask(p.SEND_FIRST, 0, payload=FULL, solicited=True)
@@ -301,7 +301,7 @@ def _(b: Bench) -> None:
     assert "COMPLETION" in b.events()
 
 
-@clause("9.2.3", "SE of a WRITE without immediate tells nobody", receives=1)
+@clause("9.2", "SE of a WRITE without immediate tells nobody", receives=1)
 def _(b: Bench) -> None:
     b.device.request_notify(b.cq)
     b.ask(p.WRITE_ONLY, 0, b.at(4), b"data", solicited=True)
@@ -326,7 +326,7 @@ for opcode, length, bits in (
     ("ATOMIC_FETCH_AND_ADD", 8, [False]), ("ATOMIC_CMP_AND_SWP", 8, [False]), ("ATOMIC_WRITE", 8, [False]),
 ):  # fmt: skip
     clause.add(
-        "9.2.3", f"a solicited {opcode} of {length} bytes sets SE where it has a meaning",
+        "9.2", f"a solicited {opcode} of {length} bytes sets SE where it has a meaning",
         partial(_sends_se, opcode, length, bits),
     )  # fmt: skip
 

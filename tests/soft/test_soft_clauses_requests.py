@@ -132,7 +132,7 @@ def _(b: Bench) -> None:
     ]
 
 
-# -- 9.7.4.1.2: which packet may follow which
+# -- 9.7.4.1: which packet may follow which
 
 
 _GOES_ON = {
@@ -164,25 +164,25 @@ def _illegal(before: int | None, operation: int, b: Bench) -> None:
 
 
 for operation, name in STARTS.items():
-    clause.add("9.7.4.1.2", f"{name} may begin a message", partial(_legal, None, operation), receives=2)
+    clause.add("9.7.4.1", f"{name} may begin a message", partial(_legal, None, operation), receives=2)
     for before in (p.SEND_FIRST, p.WRITE_FIRST):
         clause.add(
-            "9.7.4.1.2", f"{name} may not stand inside a {STARTS[before][:-6]}",
+            "9.7.4.1", f"{name} may not stand inside a {STARTS[before][:-6]}",
             partial(_illegal, before, operation), receives=2,
         )  # fmt: skip
 for operation, name in _GOES_ON.items():
-    clause.add("9.7.4.1.2", f"{name} may not begin a message", partial(_illegal, None, operation), receives=2)
+    clause.add("9.7.4.1", f"{name} may not begin a message", partial(_illegal, None, operation), receives=2)
     own, other = (p.SEND_FIRST, p.WRITE_FIRST) if operation in _OF_SEND else (p.WRITE_FIRST, p.SEND_FIRST)
     if operation != p.WRITE_LAST and operation != p.WRITE_LAST_IMM:  # their lengths have cases of their own
         clause.add(
-            "9.7.4.1.2", f"{name} may follow {STARTS[own]}", partial(_legal, own, operation), receives=2
+            "9.7.4.1", f"{name} may follow {STARTS[own]}", partial(_legal, own, operation), receives=2
         )  # fmt: skip
     clause.add(
-        "9.7.4.1.2", f"{name} may not follow {STARTS[other]}", partial(_illegal, other, operation), receives=2
+        "9.7.4.1", f"{name} may not follow {STARTS[other]}", partial(_illegal, other, operation), receives=2
     )  # fmt: skip
 
 
-# -- 9.7.4.1.3: opcodes that there are, and that are allowed
+# -- 9.7.4.1: opcodes that there are, and that are allowed
 
 
 def _reserved(operation: int, b: Bench) -> None:
@@ -199,7 +199,7 @@ def _reserved_behind(operation: int, b: Bench) -> None:
 
 for operation in p.RESERVED:
     clause.add(
-        "9.7.4.1.3", f"reserved opcode {operation:#x} at the expected PSN: NAK invalid request",
+        "9.7.4.1", f"reserved opcode {operation:#x} at the expected PSN: NAK invalid request",
         partial(_reserved, operation),
     )  # fmt: skip
 clause.add(
@@ -208,7 +208,7 @@ clause.add(
 clause.add("9.7.5.1.3", "a reserved opcode behind is dropped", partial(_reserved_behind, 0x1E))
 
 
-@clause("9.7.4.1.3", "a reserved opcode inside a message ends it", receives=1)
+@clause("9.7.4.1", "a reserved opcode inside a message ends it", receives=1)
 def _(b: Bench) -> None:
     b.ask(p.SEND_FIRST, 0, payload=FULL)
     b.refused(b.ask(0x18, 1, payload=b"data"), 1, p.NAK_INVALID)
@@ -225,12 +225,12 @@ for operation, right in (
     (p.CMP_SWAP, "REMOTE_ATOMIC"), (p.ATOMIC_WRITE, "REMOTE_WRITE"), (p.FLUSH, "FLUSH_GLOBAL"),
 ):  # fmt: skip
     clause.add(
-        "9.7.4.1.3", f"{STARTS[operation]} on a QP without {right}: NAK invalid request",
+        "9.7.4.1", f"{STARTS[operation]} on a QP without {right}: NAK invalid request",
         partial(_right_missing, operation), access=tuple(r for r in RIGHTS if r != right),
     )  # fmt: skip
 
 
-@clause("9.7.4.1.3", "a WRITE of no bytes needs the QP's right too", access=("LOCAL_WRITE",))
+@clause("9.7.4.1", "a WRITE of no bytes needs the QP's right too", access=("LOCAL_WRITE",))
 def _(b: Bench) -> None:
     b.refused(b.ask(p.WRITE_ONLY, 0, reth(0, 0, 0)), 0, p.NAK_INVALID)
 
@@ -268,7 +268,7 @@ def _(b: Bench) -> None:
     assert (wc.opcode, wc.imm, wc.byte_len) == ("RECV_RDMA_WITH_IMM", 3, MTU + 4)
 
 
-@clause("9.2.3", "a solicited SEND is told as one", receives=1)
+@clause("9.2", "a solicited SEND is told as one", receives=1)
 def _(b: Bench) -> None:
     b.ask(p.SEND_ONLY, 0, payload=b"data", solicited=True)
     assert b.completions()[0].solicited

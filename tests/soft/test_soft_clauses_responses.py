@@ -105,7 +105,7 @@ def _(b: Bench) -> None:
     assert b.statuses() == [(1, "SUCCESS")]
 
 
-# -- 9.7.5.2.4: READs
+# -- 9.9.2: READs
 
 
 @clause("9.4.4", "the responses of a READ are written and complete it")
@@ -195,7 +195,7 @@ def _bad_data_not_written(b: Bench) -> None:
 clause.add("9.9.2", "data beside a NAK is not written", _bad_data_not_written)
 
 
-@clause("9.7.5.2.4", "a READ response that is missing is asked for again, from there on")
+@clause("9.9.2", "a READ response that is missing is asked for again, from there on")
 def _(b: Bench) -> None:
     b.post("RDMA_READ", 3 * MTU)
     b.answer(p.READ_FIRST, 0, OK, FULL)
@@ -211,7 +211,7 @@ def _(b: Bench) -> None:
     assert b.statuses() == [(1, "SUCCESS")]
 
 
-@clause("9.7.5.2.4", "after it was asked for again, the late MIDDLE of the first response is taken too")
+@clause("9.9.2", "after it was asked for again, the late MIDDLE of the first response is taken too")
 def _(b: Bench) -> None:
     b.post("RDMA_READ", 3 * MTU)
     b.answer(p.READ_FIRST, 0, OK, FULL)
@@ -221,7 +221,7 @@ def _(b: Bench) -> None:
     assert b.statuses() == [(1, "SUCCESS")]
 
 
-@clause("9.7.5.2.4", "a READ response that came twice is taken once")
+@clause("9.9.2", "a READ response that came twice is taken once")
 def _(b: Bench) -> None:
     b.post("RDMA_READ", 2 * MTU)
     b.answer(p.READ_FIRST, 0, OK, FULL)
@@ -230,7 +230,7 @@ def _(b: Bench) -> None:
     assert b.memory(0x8000, MTU) == FULL
 
 
-@clause("9.7.5.2.4", "an ACK behind a READ without response is an implied NAK of the READ")
+@clause("9.9.2", "an ACK behind a READ without response is an implied NAK of the READ")
 def _(b: Bench) -> None:
     b.post("RDMA_READ", 4, 1)
     b.post("SEND", 4, 2)
@@ -238,7 +238,7 @@ def _(b: Bench) -> None:
     assert b.statuses() == []
 
 
-@clause("9.7.5.2.4", "a READ response acknowledges the SEND before it")
+@clause("9.9.2", "a READ response acknowledges the SEND before it")
 def _(b: Bench) -> None:
     b.post("SEND", 4, 1)
     b.post("RDMA_READ", 4, 2)
@@ -275,7 +275,7 @@ def _(b: Bench) -> None:
     assert (1, "SUCCESS") not in b.statuses()
 
 
-@clause("9.7.5.2.4", "a plain ACK at an atomic's PSN does not complete it")
+@clause("9.9.2", "a plain ACK at an atomic's PSN does not complete it")
 def _(b: Bench) -> None:
     b.post("ATOMIC_FETCH_AND_ADD", 8)
     assert _kinds(b.ack(0)) == [p.FETCH_ADD]

@@ -1,4 +1,4 @@
-"""UC, UD, what is dropped before a queue pair sees it, and CNPs (IBA Vol. 1: 9.6, 9.8; A17.9).
+"""UC, UD, what is dropped before a queue pair sees it, and CNPs (IBA Vol. 1: 9.6, 9.8; A17.9.3).
 
 The peer shares no code with rocekit (tests/tools/plain_peer.py).
 """
@@ -259,23 +259,23 @@ def _(b: Bench) -> None:
     assert b.statuses() == []
 
 
-# -- A17.9: CNPs
+# -- A17.9.3: CNPs
 
 
-@clause("A17.9.1", "a packet with CE draws one CNP, and is executed", receives=1)
+@clause("A17.9.3", "a packet with CE draws one CNP, and is executed", receives=1)
 def _(b: Bench) -> None:
     cnp, ack = b.ask(p.SEND_ONLY, 0, payload=b"data", ecn=CE)
     assert (cnp.opcode, cnp.becn, cnp.qpn, cnp.target, len(cnp.payload)) == (p.CNP, True, PEER_QPN, PEER, 16)
     assert ack.operation == p.ACKNOWLEDGE
 
 
-@clause("A17.9.1", "many packets with CE within the interval draw one CNP", receives=9)
+@clause("A17.9.3", "many packets with CE within the interval draw one CNP", receives=9)
 def _(b: Bench) -> None:
     seen = [s for n in range(9) for s in b.ask(p.SEND_ONLY, n, payload=b"data", ecn=CE)]
     assert [s.opcode for s in seen].count(p.CNP) == 1
 
 
-@clause("A17.9.1", "after the interval there is another one", receives=2)
+@clause("A17.9.3", "after the interval there is another one", receives=2)
 def _(b: Bench) -> None:
     b.ask(p.SEND_ONLY, 0, payload=b"data", ecn=CE)
     b.now += 60_000
@@ -287,21 +287,21 @@ for ecn, name in ((NOT_ECT, "no ECN"), (1, "ECT(1)"), (ECT, "ECT(0)")):
     def _no_cnp(ecn: int, b: Bench) -> None:
         b.acknowledged(b.ask(p.SEND_ONLY, 0, payload=b"data", ecn=ecn), 0)
 
-    clause.add("A17.9.1", f"a packet with {name} draws none", partial(_no_cnp, ecn), receives=1)
+    clause.add("A17.9.3", f"a packet with {name} draws none", partial(_no_cnp, ecn), receives=1)
 
 
-@clause("A17.9.1", "a CNP that is marked itself draws none")
+@clause("A17.9.3", "a CNP that is marked itself draws none")
 def _(b: Bench) -> None:
     b.silent(b.put(packet(p.CNP, 0, b.qp.qpn, payload=bytes(16), becn=True, ecn=CE)))
 
 
-@clause("A17.9.1", "UD: a marked datagram draws a CNP to its source QP", transport="UD", receives=1)
+@clause("A17.9.3", "UD: a marked datagram draws a CNP to its source QP", transport="UD", receives=1)
 def _(b: Bench) -> None:
     (cnp,) = b.put(_datagram(b, ecn=CE))
     assert (cnp.opcode, cnp.qpn, cnp.target) == (p.CNP, 0x77, PEER)
 
 
-@clause("A17.9.1", "UD: a marked datagram with another Q_Key draws none", transport="UD", receives=1)
+@clause("A17.9.3", "UD: a marked datagram with another Q_Key draws none", transport="UD", receives=1)
 def _(b: Bench) -> None:
     b.silent(b.put(_datagram(b, qkey=QKEY ^ 1, ecn=CE)))
 
@@ -316,10 +316,10 @@ def _marked_and_dropped(build: str, b: Bench) -> None:
 
 
 for build in ("another P_Key", "a wrong ICRC", "another version", "another source"):
-    clause.add("A17.9.1", f"a marked packet with {build} draws none", partial(_marked_and_dropped, build))
+    clause.add("A17.9.3", f"a marked packet with {build} draws none", partial(_marked_and_dropped, build))
 
 
-@clause("A17.9.1", "UD: what is remembered of senders is bounded", transport="UD", receives=1)
+@clause("A17.9.3", "UD: what is remembered of senders is bounded", transport="UD", receives=1)
 def _(b: Bench) -> None:
     for n in range(20_000):
         b.device.receive(_datagram(b, source=n, ecn=CE), b.now)

@@ -1,4 +1,4 @@
-"""PSNs are 24-bit serial numbers: they wrap, and half of the space lies behind (IBA 9.2.8, 9.7.1)."""
+"""PSNs are 24-bit serial numbers: they wrap, and half of the space lies behind (IBA 9.2, 9.7.1)."""
 
 from __future__ import annotations
 

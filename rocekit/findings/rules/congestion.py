@@ -1,4 +1,4 @@
-"""``ecn-unanswered`` and ``cnp-storm``: congestion control that does not work (IBA Vol. 1, A17.9)."""
+"""``ecn-unanswered`` and ``cnp-storm``: congestion control that does not work (IBA Vol. 1, A17.9.3)."""
 
 from __future__ import annotations
 

@@ -74,14 +74,14 @@ RULE = Rule(
     WARNING,
     "a READ or atomic response was lost",
     "A READ or atomic response was lost. A requester cannot send a NAK for a response: it noticed the gap "
-    "(or waited for its timeout) and requested everything again from the first missing response on (IBA "
-    "Vol. 1, 9.7.5.2.3).",
+    "(or waited for its timeout) and requested everything again from the first missing response on (an "
+    "implied NAK; IBA Vol. 1, 9.9.2).",
     "Response PSNs that were skipped, then a READ request for the rest with a later address and a shorter "
     "length; or an atomic sent again although it had been answered.",
     "loss and tail-loss: the READ request itself was lost; then no response to it was captured. Reordered "
     "responses are requested again too.",
     "Look for drops on the way from the responder to the requester. READ data is in the responses, so "
-    "check the responder's egress queue and the requester's ingress buffers (counters implied_nak_seq_err "
-    "and rx_discards at the requester).",
+    "check the responder's egress queue and the requester's ingress buffers (mlx5: the "
+    "counters implied_nak_seq_err and rx_discards_phy at the requester).",
     _look,
 )

@@ -134,8 +134,9 @@ def _advice(place: Mapping[str, int], where: str) -> str:
     return (
         f"Place of the drops: {where or 'unknown'}. Read the drop and discard "
         "counters of each hop there (`ethtool -S IFACE`, switch queue drops, PFC counters), first at the "
-        "switch port with the smaller buffer or the lower speed. The hosts count the same as "
-        "out_of_seq_request and packet_seq_err in /sys/class/infiniband/DEV/ports/1/hw_counters."
+        "switch port with the smaller buffer or the lower speed. The hosts count it in "
+        "/sys/class/infiniband/DEV/ports/1/hw_counters: the responder as out_of_sequence (mlx5) or "
+        "out_of_seq_request (rxe), the requester as packet_seq_err (mlx5)."
     )
 
 

@@ -61,7 +61,9 @@ RULE = Rule(
     "idle.",
     "The number of UDP source ports compared with the number of QPs between two hosts.",
     "A network with one path only, or a few QPs: then it does not matter.",
-    "Give the QPs different source ports: drivers derive the port from a flow label (rdma_set_option, "
-    "ibv_modify_qp_udp_sport, NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS) or from both QPNs.",
+    "Give the QPs different source ports: drivers derive the port from the flow label that the QP is given "
+    "(ah_attr.grh.flow_label of ibv_modify_qp; mlx5 also has mlx5dv_modify_qp_udp_sport), or from both QPNs "
+    "if that is 0. More QPs for the same data help, too (NCCL_IB_QPS_PER_CONNECTION with "
+    "NCCL_IB_SPLIT_DATA_ON_QPS).",
     _look,
 )

@@ -70,11 +70,11 @@ RULE = Rule(
     INFO,
     "one QP sends from several UDP source ports",
     "Switches choose a path by the UDP source port, so the packets of this QP take several paths. With "
-    f"{_MANY} ports or more, it is probably multipath or packet spraying by the NIC (Multipath Reliable "
-    "Connection, MRC, sends only WRITEs this way). Packets may overtake each other then; see `reordering`.",
+    f"{_MANY} ports or more, it is probably multipath or packet spraying by the NIC (as in Multipath "
+    "Reliable Connection, MRC). Packets may overtake each other then; see `reordering`.",
     "The UDP source ports of one direction of a connection.",
-    "A port that was changed while the QP ran (ibv_modify_qp_udp_sport, another path after a failure) gives "
-    "two or three. A QPN that was used again is not counted, nor are two ports where CNPs may "
+    "A port that was changed while the QP ran (mlx5dv_modify_qp_udp_sport, another path after a failure) "
+    "gives two or three. A QPN that was used again is not counted, nor are two ports where CNPs may "
     "have one of them. Two QPs of one host that send to one number "
     "look like one flow; where their PSNs come in turn, the finding says so.",
     "Nothing to do if the NIC does this on purpose. Else find what changes the port: a responder that does "

@@ -127,7 +127,7 @@ def access_names(flags: int) -> Written:
 
 @lru_cache(1024)
 def ip_of_gid(gid: bytes) -> str | None:
-    """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.5)."""
+    """A GID as the address in packets: an IPv4-mapped one as IPv4 (A17.4.1.1)."""
     return address_of(gid) if any(gid) else None
 
 

@@ -4,7 +4,7 @@ A completion is kept with the work request that it ends, and only with it: else 
 another work request with the same wr_id. So what a queue has open is followed here, and a kept work request
 and the completion that ends it have the same ``queue_index``. Whatever is left out is counted by queue.
 
-A send queue completes in order (10.8.3.1): a completion ends the unsignaled work requests before its own,
+A send queue completes in order (10.8.3.3): a completion ends the unsignaled work requests before its own,
 too. Where records were lost that cannot be known any more; then only failures and chosen work requests are
 kept.
 """

@@ -83,7 +83,7 @@ class AcknowledgedQueue(RetryingQueue):
         if self.una > before:
             self._progressed(now)
         if not clear and not self._refuses_oldest(packet, psn):
-            # A response to a later request shows that one to this request was lost (9.7.5.2.4).
+            # A response to a later request shows that one to this request was lost (9.9.2).
             counters.count("implied_naks")
             self._send_again("implied_nak", self.una, now)
         elif not is_ack:

@@ -1,4 +1,4 @@
-"""Congestion control: CNPs (A17.9), and DCQCN at their receiver (Zhu et al., SIGCOMM 2015).
+"""Congestion control: CNPs (A17.9.3), and DCQCN at their receiver (Zhu et al., SIGCOMM 2015).
 
 The notification point (:class:`Notifier`) sends at most one CNP in an interval. The reaction point
 (:class:`Dcqcn`) cuts its rate at each CNP and raises it again in steps, by time and by bytes sent.

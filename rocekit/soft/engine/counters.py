@@ -21,7 +21,7 @@ COUNTERS: Final = MappingProxyType(
         "completer_retry_err": "go-backs: after timeouts, NAKs and implied NAKs",
         "send_err": "packets that could not be sent",
         "link_downed": "times the link went down",
-        "rdma_sends": "SEND requests and RDMA requests posted",
+        "rdma_sends": "work requests posted",
         "rdma_recvs": "messages that consumed a receive request",
         # of our own
         "rcvd_ecn_marked": "packets received with CE",
@@ -29,7 +29,7 @@ COUNTERS: Final = MappingProxyType(
         "cnp_handled": "CNPs received",
         "naks_sent": "NAKs sent, of all codes",
         "timeouts": "local ACK timeouts",
-        "implied_naks": "responses known to be lost because a later one came (9.7.5.2.4)",
+        "implied_naks": "responses known to be lost because a later one came (9.9.2)",
         "drop_not_roce": "dropped: not IP and UDP with port 4791",
         "drop_icrc": "dropped: wrong ICRC",
         "drop_malformed": "dropped: too short, unknown opcode or wrong lengths",

@@ -27,7 +27,7 @@ class Resource:
         """The last PSN of the response to a duplicate at ``psn``; None if it is not this request.
 
         A READ may be asked for again in part: from any of its PSNs on, at the address that belongs there, and
-        up to its end or less (9.7.5.2.4). Everything else has to be the same request.
+        up to its end or less (9.4.4). Everything else has to be the same request.
         """
         first = self.request
         if again.op is not first.op or again.rkey != first.rkey:

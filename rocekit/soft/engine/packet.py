@@ -63,7 +63,7 @@ class Unusable(Exception):
 def _fields(opcode: int) -> tuple[Opcode, int, tuple[tuple[str, int, int], ...]] | None:
     """The opcode, the bytes of its headers, and (name, shift, mask) of each field in them as one number.
 
-    A reserved opcode of a transport has only a BTH; its queue pair decides what becomes of it (9.7.4.1.3).
+    A reserved opcode of a transport has only a BTH; its queue pair decides what becomes of it (9.7.4.1).
     """
     transport = TRANSPORTS.get(opcode >> _TRANSPORT_SHIFT, "CNP")
     op = OPCODES.get(opcode)
@@ -101,7 +101,7 @@ def parse(data: bytes) -> Packet:
         start = (data[0] & 15) * 4
         total = data[2] << 8 | data[3]
         tclass = data[1]
-        # A fragment does not contain a whole packet; RoCE never fragments (A17.4.2).
+        # A fragment does not contain a whole packet; RoCE never fragments (A17.3.1.1.5).
         roce = data[9] == _UDP and not (data[6] & 0x3F or data[7]) and start >= 20
         source, destination = data[12:16], data[16:20]
     elif version == 6 and len(data) >= 40:
@@ -134,7 +134,7 @@ def parse(data: bytes) -> Packet:
     for name, shift, mask in places:
         values[name] = whole >> shift & mask
     last = end - packet.padcount
-    # 9.2.4: the pad makes the payload a whole number of words.
+    # 9.2: the pad makes the payload a whole number of words.
     if last < first or packet.version or (end - first) % _WORD_BYTES:
         raise Unusable("drop_malformed")
     packet.payload = data[first:last]

@@ -282,7 +282,7 @@ class Qp:
         return data
 
     def _congested(self, packet: Packet, now: int) -> None:
-        """A packet with CE came: its sender gets a CNP, if the packet is one that this QP takes (A17.9.1)."""
+        """A packet with CE came: its sender gets a CNP, if the packet is one that this QP takes (A17.9.3)."""
         self.device.counters.count("rcvd_ecn_marked")
         if packet.op.operation == "CNP":
             return

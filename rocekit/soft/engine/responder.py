@@ -196,10 +196,10 @@ class Responder:
             self._take_read_or_atomic(packet)
 
     def _check_order(self, packet: Packet) -> None:
-        """Check that a message's packets follow each other, with nothing between them (9.7.4.1.2)."""
+        """Check that a message's packets follow each other, with nothing between them (9.7.4.1)."""
         message = self.message
         op = packet.op
-        if op.operation == RESERVED:  # 9.7.4.1.3
+        if op.operation == RESERVED:  # 9.7.4.1
             raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         if op.starts:
             if message is not None:

@@ -99,7 +99,7 @@ def position(index: int, count: int) -> str:
 def request(wqe: SendWqe, psn: int, path_mtu: int, dest_qpn: int, ackreq: bool) -> bytes:
     """The transport bytes of the request packet with this PSN (unwrapped).
 
-    The PSN of a READ may be that of any of its responses: it requests the rest from there on (9.7.5.2.4).
+    The PSN of a READ may be that of any of its responses: it requests the rest from there on (9.4.4).
     """
     wr = wqe.wr
     operation = wqe.verb.operation
@@ -141,7 +141,7 @@ def request(wqe: SendWqe, psn: int, path_mtu: int, dest_qpn: int, ackreq: bool) 
     payload = wqe.data[index * path_mtu : (index + 1) * path_mtu]
     if where == MIDDLE or (where == FIRST and operation == "SEND"):
         return build_transport(wqe.opcodes[where], payload, dest_qpn=dest_qpn, psn=psn & MASK, ackreq=ackreq)
-    # SE has a meaning only at the end of a message that completes a receive request (9.2.3).
+    # SE has a meaning only at the end of a message that completes a receive request (9.2).
     fields = {"solicited": wr.solicited} if where in (LAST, ONLY) and wqe.takes_receive else {}
     if operation == "WRITE" and where in (FIRST, ONLY):
         fields.update(remote_va=wr.remote_va, rkey=wr.rkey, dma_length=wqe.length)

@@ -1,6 +1,6 @@
 """UDP source ports that hosts derive from QPNs, and whether a pair of flows has them.
 
-A17.3.1 leaves the source port to the sender. Two flows of one QP pair fit a rule if both ports are what it
+A17.3.2.1 leaves the source port to the sender. Two flows of one QP pair fit a rule if both ports are what it
 gives: the port of each flow for the QPN that sends it and the QPN that it goes to.
 """
 

@@ -15,10 +15,14 @@ import io
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent / "tools"))  # as a program it has no pytest that adds it
 from command_lines import run_line
 
 # A command of a page may need the file that the one before it made.
@@ -125,6 +129,14 @@ def test_files_that_it_names_are_there(page: str) -> None:
     )
     for name in set(named):
         assert (ROOT / name).exists(), name
+
+
+def test_it_runs_as_a_program() -> None:
+    """It says so at its head and in docs/install.md; importing it does all but the writing."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import test_readme"], cwd=ROOT / "tests", capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def rewrite() -> None:

@@ -133,7 +133,7 @@ class Completion:
 
 
 WC_MEANINGS = {
-    "LOC_LEN_ERR": "a message was longer than the receive posted for it",
+    "LOC_LEN_ERR": "a length does not fit: a message and its receive, or a work request and its QP",
     "LOC_QP_OP_ERR": "the QP could not carry the work request out",
     "LOC_PROT_ERR": "the local memory is not registered for this use",
     "WR_FLUSH_ERR": "flushed: the QP had failed before, or the connection ended",

@@ -42,7 +42,7 @@ STATUS_NOT: Final = MappingProxyType(
         "INV_EECN_ERR": _NO_RD,
         "INV_EEC_STATE_ERR": _NO_RD,
         "LOC_ACCESS_ERR": "a forbidden access is reported to the peer (REM_ACCESS_ERR), here by an event",
-        "REM_ABORT_ERR": "nothing in RoCE aborts an operation",
+        "REM_ABORT_ERR": "no case here has a peer that aborts an operation",
         "FATAL_ERR": "the device would have to fail",
         "RESP_TIMEOUT_ERR": "only some drivers give it",
         "GENERAL_ERR": "only some drivers give it",
@@ -55,7 +55,7 @@ STATUS_NOT: Final = MappingProxyType(
 EVENT_WORDS: Final = MappingProxyType(
     {
         "ADDR_RESOLVED": "rdma_resolve_addr found the device and a route to the address",
-        "ADDR_ERROR": "rdma_resolve_addr found no route to the address",
+        "ADDR_ERROR": "rdma_resolve_addr failed: no route to the address, no neighbour, or no RDMA device",
         "ROUTE_RESOLVED": "rdma_resolve_route is done (RoCE: the netdev's route)",
         "ROUTE_ERROR": "rdma_resolve_route failed: the device is gone, or a subnet manager knows no path",
         "CONNECT_REQUEST": "a client asks the listener to connect (REQ)",
@@ -68,7 +68,7 @@ EVENT_WORDS: Final = MappingProxyType(
         "DEVICE_REMOVAL": "the device is being removed: everything on it must be destroyed",
         "MULTICAST_JOIN": "rdma_join_multicast is done: the group's address handle is there",
         "MULTICAST_ERROR": "the group could not be joined, or membership was lost",
-        "ADDR_CHANGE": "the address moved to another device (a bond failed over): connections are stale",
+        "ADDR_CHANGE": "the interface's hardware address changed, as when a bond fails over",
         "TIMEWAIT_EXIT": "packets of the old connection no longer arrive: its QP number may be used again",
     }
 )

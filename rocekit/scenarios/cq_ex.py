@@ -22,9 +22,8 @@ class ExtendedCq(PingSr):
     3. receives are polled by ibv_poll_cq; sends by ibv_start_poll, ibv_next_poll and ibv_end_poll, and only
        the requested fields are read: wr_id, status, ibv_wc_read_qp_num, ibv_wc_read_opcode,
        ibv_wc_read_completion_ts;
-    4. the timestamps (ibv_wc_read_completion_ts) must not decrease; the time between two of them is printed,
-    in
-       ticks of the device's clock, beside the program's time.
+    4. the timestamps (ibv_wc_read_completion_ts) must not decrease; the time between two of them is
+       printed, in ticks of the device's clock, beside the program's time.
     """
 
     name = "cq-ex"

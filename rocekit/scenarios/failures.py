@@ -35,15 +35,14 @@ class Failures(OwnConnections):
        mistake that causes it, or has the server make it (ibv_post_send, ibv_post_recv, ibv_modify_qp), and
        polls (ibv_poll_cq); the QP has failed then, and is taken down (rdma_disconnect,
        ibv_destroy_qp);
-    2. connection events (enum rdma_cm_event_type) come with that (rdma_get_cm_event); the others are
-    provoked: a port without a listener and a server that rejects (rdma_connect, rdma_reject),
+    2. connection events (enum rdma_cm_event_type) come with that (rdma_get_cm_event); the others
+       are provoked: a port without a listener and a server that rejects (rdma_connect, rdma_reject),
        addresses without a route (rdma_resolve_addr), a multicast group (rdma_join_multicast), and others that
        the backend supports;
     3. the server sends in the private data of its last accept (rdma_accept) which statuses and events it saw;
-    4. for each one (ibv_wc_status_str, rdma_event_str) is printed which side saw it, how it was provoked or
-    why
-       it cannot be, and what it means. With --journal and --capture, rocekit explain shows the same for each
-       work request.
+    4. for each one (ibv_wc_status_str, rdma_event_str) is printed which side saw it, how it was provoked
+       or why it cannot be, and what it means. With --journal and --capture, rocekit explain shows the same
+       for each work request.
     """
 
     name = "failures"

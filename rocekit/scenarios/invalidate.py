@@ -24,8 +24,7 @@ class Invalidate(Scenario):
     3. the client WRITEs the message with this key (ibv_post_send, IBV_WR_RDMA_WRITE), and after it posts
        a SEND with invalidate that names the key (IBV_WR_SEND_WITH_INV, ibv_send_wr.invalidate_rkey);
     4. the server's device invalidates the key before the receive completes (ibv_poll_cq, IBV_WC_WITH_INV):
-    the
-       client can no longer write there, and the server compares the message.
+       the client can no longer write there, and the server compares the message.
 
     The time of an iteration is that from the offer to the acknowledgement of the last SEND.
     """

@@ -12,12 +12,11 @@ from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenari
 class PingWrite(Scenario):
     """RDMA WRITE ping-pong.
 
-    1. both register memory (ibv_reg_mr) with REMOTE_WRITE (and LOCAL_WRITE, which that requires), and send
-    each
-       other its address and rkey in the private data of the handshake;
+    1. both register memory (ibv_reg_mr) with REMOTE_WRITE (and LOCAL_WRITE, which that requires), and
+       send each other its address and rkey in the private data of the handshake;
     2. the client WRITEs its ping into the server's memory (ibv_post_send, IBV_WR_RDMA_WRITE);
     3. the server gets no completion (ibv_poll_cq finds none): it watches the last byte, which counts up with
-       each message, and which a WRITE writes last;
+       each message; devices write it last, though the specification promises no order within a WRITE;
     4. the server WRITEs the message back (ibv_post_send); the client watches its own last byte and compares.
 
     The time of an iteration is half the round trip.

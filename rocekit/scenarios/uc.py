@@ -21,9 +21,8 @@ class UnreliableConnection(Scenario):
     2. the client WRITEs message i into the server's memory and posts after it a SEND of its number
        (ibv_post_send, IBV_WR_RDMA_WRITE, IBV_WR_SEND, one list); both complete when they are sent
        (ibv_poll_cq);
-    3. the SEND completes a receive of the server (ibv_poll_cq); if a packet of the WRITE was lost, the rest
-    of
-       the WRITE was dropped and the memory has other data: the server says so in its reply;
+    3. the SEND completes a receive of the server (ibv_poll_cq); if a packet of the WRITE was lost, the
+       rest of the WRITE was dropped and the memory has other data: the server says so in its reply;
     4. it replies the same way: the message WRITTEN back, the number SENT (ibv_post_send), and posts its
        receive again (ibv_post_recv);
     5. a reply that does not come within a second (ibv_poll_cq) counts as lost, and the client continues.

@@ -28,7 +28,7 @@ class UnreliableDatagrams(Scenario):
        starts with its number, the data is compared, the buffer posted again (ibv_post_recv) and the message
        sent back;
     5. a message that does not come back within a second (ibv_poll_cq) counts as lost, and the client
-    continues.
+       continues.
 
     The time of an iteration is half the round trip, of messages that came back.
     """

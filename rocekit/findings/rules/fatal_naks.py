@@ -113,8 +113,8 @@ ACCESS = Rule(
     "requester gets WC 10 (REM_ACCESS_ERR), and WRs posted after it are flushed (WC 5).",
     "A NAK with syndrome 0x62 for a WRITE, READ or atomic. With a journal: a RETH outside every region "
     "that the peer registered.",
-    "invalid-request: the opcode or length was not acceptable. An atomic on an address that is not a "
-    "multiple of 8 can get either NAK.",
+    "invalid-request: the opcode or length was not acceptable, or the address of an atomic is no multiple of "
+    "8 (IBA Vol. 1, 9.4.5.1).",
     "Compare rkey, remote_va and length with what the peer registered (its mr_registered events, or print "
     "addr, length and rkey there). Is the rkey that of this region, in the same protection domain? Is "
     "address + length inside it? Do the region (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC) and the QP "
@@ -127,7 +127,8 @@ INVALID = Rule(
     "the responder did not accept the opcode or length",
     "The responder did not accept the request: an opcode that it does not support or that its QP does not "
     "permit (qp_access_flags), more READs or atomics than agreed, a message longer than the receive buffer "
-    "posted for it, or a length that does not match its packets. The requester gets WC 9 (REM_INV_REQ_ERR).",
+    "posted for it, a length that does not match its packets, or an atomic at an address that is no multiple "
+    "of 8. The requester gets WC 9 (REM_INV_REQ_ERR).",
     "A NAK with syndrome 0x61.",
     "mtu-mismatch: the packet sizes are wrong. read-depth: more READs or atomics were outstanding than "
     "agreed.",
@@ -142,7 +143,8 @@ OPERATIONAL = Rule(
     "The responder had an error of its own while it executed the request, such as a local protection error "
     "at a receive buffer or a memory error. The requester gets WC 11 (REM_OP_ERR).",
     "A NAK with syndrome 0x63.",
-    "remote-access-error: there the request was wrong, here the responder is at fault.",
+    "remote-access-error: there the request was wrong, here the responder is at fault. But Linux's rdma_rxe "
+    "also sends this NAK for a SEND that is longer than its receive (others: invalid-request).",
     "Look at the responder: its completion for the receive (LOC_PROT_ERR and similar), its async events, "
     "dmesg. The usual cause is a receive with a wrong lkey or address.",
     _looker(wire.NAK_REMOTE_OPERATIONAL, "failed to execute the request"),

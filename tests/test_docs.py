@@ -12,6 +12,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_the_manual_page_is_good_troff() -> None:
     )
     assert done.stderr == ""
     assert "rocekit analyze" in done.stdout
+
+
+def test_every_extra_has_its_row() -> None:
+    """Those of pyproject.toml, but for what only the tests need."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (DOCS / "install.md").read_text()
+    assert set(extras) - {"test", "mutate"} == set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)) & set(
+        extras
+    )
 
 
 def plain(page: Path) -> str:

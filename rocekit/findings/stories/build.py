@@ -17,6 +17,7 @@ from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt
 from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
+from rocekit.findings.stories.late_rests import find_late_rests
 from rocekit.findings.stories.naks_alone import doubt_naks_alone
 from rocekit.findings.stories.overtaken import spread_answered
 from rocekit.findings.stories.pauses import find_pauses
@@ -44,6 +45,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     find_begun(evidence, stories)
     if evidence.sightings is None:
         spread_answered(stories)
+    find_late_rests(stories)
     find_unlike_reads(evidence, stories)
     still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])

@@ -328,10 +328,12 @@ def _is_to_repeat(run: GoBack) -> bool:
 def _is_one_more(run: GoBack) -> bool:
     """Whether a response after a repeat proves that the first transmission was answered, only late.
 
-    Each repeated packet draws one ACK at most, so one more is to the first transmission.
+    Each repeated packet draws one ACK at most, so one more is to the first transmission; an ACK of what is
+    before the run may be to a copy of that.
     """
-    opener = run.opener
-    return not run.after_ack and opener.answer_psn is not None and opener.same_answers > run.packets
+    psn = run.opener.answer_psn
+    of_run = psn is not None and psn >= run.first_psn
+    return of_run and not run.after_ack and run.opener.same_answers > run.packets
 
 
 def _comes_too_soon(run: GoBack) -> bool:

@@ -200,7 +200,7 @@ class SoftDevice:
         self._events.append(DeviceEvent(kind, source))
 
     def first_packet(self, qp: QueuePair) -> None:
-        """A QP's first packet came: the peer has the REP, whether or not its RTU is here (12.9.7.1)."""
+        """A QP's first packet came: the peer has the REP, whether or not its RTU is here (12.9.7.2)."""
         if qp.state == qp_state.RTR:
             self.report("COMM_EST", qp)
         self.cm.established(qp.qpn)

@@ -72,3 +72,12 @@ def test_what_nobody_can_look_up_is_cited_by_the_section_above() -> None:
         for section in cited()
         if re.fullmatch(r"9\.2\.[2-9]|9\.7\.4\.1\.[123]|9\.7\.5\.2\.[34]", section)
     }
+
+
+def test_drills_of_the_connection_manager_cite_the_states_of_their_side() -> None:
+    """12.9.7.1 has the states of the active side, 12.9.7.2 those of the passive one."""
+    others = {"active": "12.9.7.2", "passive": "12.9.7.1"}
+    for side, section in others.items():
+        drills = [drill for drill in suite(()) if drill.name.startswith(f"cm/{side}/")]
+        assert drills
+        assert not [drill.name for drill in drills if section in drill.clause + drill.unsure]

@@ -38,7 +38,7 @@ class ConnectionManager(CmProtocol):
     """A device's connection manager; see :class:`CmProtocol` for its arguments."""
 
     def destroy_id(self, cm_id: CmId, now: int) -> None:
-        """Destroy an identifier; a connected or waiting peer gets a message (12.9.7.1)."""
+        """Destroy an identifier; a connected or waiting peer gets a message (12.9.7)."""
         if cm_id.state in (REQ_RCVD, MRA_SENT):
             self.reject(cm_id, b"", now)
         elif cm_id.state in (ESTABLISHED, DREQ_RCVD):

@@ -159,7 +159,7 @@ class CmProtocol:
                 cm_id.transaction_id = transaction_id  # of the peer's choice; the DREP has the same (12.6.3)
             self._dispatch(cm_id, message, now)
         elif message.message == "DREQ":
-            # The peer waits for a DREP, though this side has no connection (12.9.7.2).
+            # The peer waits for a DREP, though this side has no connection (12.9.7).
             stranger = self._stranger(message, transaction_id, packet)
             self._send(stranger, self._short(stranger, "DREP"), now)
 
@@ -253,7 +253,7 @@ class CmProtocol:
         self._report("ESTABLISHED", cm_id, 0, message)
 
     def established(self, qpn: int) -> None:
-        """A packet came for a QP before its RTU: it is connected (12.9.7.1, COMM_EST)."""
+        """A packet came for a QP before its RTU: it is connected (12.9.7.2, COMM_EST)."""
         cm_id = self.ids.take_unconfirmed(qpn)
         if cm_id is not None and cm_id.state == REP_SENT:
             cm_id.deadline = None

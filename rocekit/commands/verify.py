@@ -35,7 +35,7 @@ def command(ctx: click.Context, file: Path, frame: int | None, output: str) -> N
 
     Each value that differs is printed; the exit status is then 1, also if the capture is damaged (what can be
     read is compared) or has no RoCE packets. Where tshark is known to be wrong (CNP, RD and XRC opcodes,
-    FLUSH and ATOMIC WRITE before version 4.4, truncated or damaged packets), differences are counted by
+    FLUSH and ATOMIC WRITE with version 4.0, truncated or damaged packets), differences are counted by
     reason. Not compared: whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark
     does not decode.
 

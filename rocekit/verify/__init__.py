@@ -7,8 +7,8 @@ Not compared is what tshark does not know:
 - the CM messages MRA, LAP, APR, SIDR_REQ and SIDR_REP, which it does not dissect;
 - everything across packets (retransmission, pairing, reassembly), which it does not do for RoCE.
 
-The headers after the BTH of a CNP, of RD and XRC opcodes, and of FLUSH and ATOMIC WRITE (known from version
-4.4 on), which tshark misreads, are compared; a difference there is counted under that reason.
+The headers after the BTH of a CNP, of RD and XRC opcodes, and of FLUSH and ATOMIC WRITE (which version 4.0
+does not know), which tshark misreads, are compared; a difference there is counted under that reason.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def difference(row: Row, question: Question, value: Value, theirs: Answers, fram
         if opcode.value == CNP_OPCODE:
             return "tshark does not know CNP"
         if opcode.operation in ("FLUSH", "ATOMIC_WRITE"):
-            return "tshark knows FLUSH and ATOMIC WRITE from 4.4 on"
+            return "tshark 4.0 does not know FLUSH and ATOMIC WRITE (newer ones do)"
     # tshark shows not even the BTH of a short one of those.
     behind = question in EXTENDED or question in ICRC or not theirs("infiniband.bth.opcode")
     if opcode is not None and opcode.transport in ("RD", "XRC") and behind:

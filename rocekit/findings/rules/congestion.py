@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 #: A mark this close to the end of the capture is ignored: the CNP may come after the end.
 _ANSWER_NS: Final = 1_000_000
-#: CNPs for one QP closer together than NICs are set to by default (mlx5: min_time_between_cnps, 4 µs).
+#: CNPs for one QP closer together than most NICs are set to (mlx5: min_time_between_cnps is 4 µs in what
+#: `mlxconfig` prints of most of NVIDIA's; of ConnectX-4 it is 0).
 _CLOSE_NS: Final = 4_000
 #: The fewest CNPs that are called a storm.
 _STORM: Final = 10
@@ -99,9 +100,10 @@ def _storm(
         evidence=found,
         advice=STORM.what_to_do
         if kept_rate
-        else "The receiver sends CNPs closer together than NICs do by default: raise its minimum time "
-        "between CNPs (mlx5: /sys/class/net/IFACE/ecn/roce_np/min_time_between_cnps), or find out who else "
-        "sends CNPs.",
+        else "The receiver sends CNPs less than 4 µs apart, which is what most of NVIDIA's NICs are set to: "
+        "raise its minimum time between CNPs (mlx5: "
+        "/sys/kernel/debug/mlx5/PCI/cc_params/np_min_time_between_cnps, or of MLNX_OFED "
+        "/sys/class/net/IFACE/ecn/roce_np/min_time_between_cnps), or find out who else sends CNPs.",
     )
 
 
@@ -122,24 +124,26 @@ UNANSWERED = Rule(
     "CE on data packets, and no CNP (opcode 0x81) to the sender's QP.",
     "A capture of one direction has no CNPs; then nothing is reported. Some receivers send one CNP for all "
     "QPs of a host: a CNP for any QP of the two hosts counts. Soft RoCE never sends CNPs.",
-    "Enable congestion notification at the receiver (mlx5: /sys/class/net/IFACE/ecn/roce_np/enable/PRIO) "
-    "for the priority of these packets. Check that CNPs are not dropped: np_ecn_marked_roce_packets and "
-    "np_cnp_sent at the receiver, rp_cnp_handled at the sender.",
+    "Enable congestion notification at the receiver for the priority of these packets (mlx5: "
+    "ROCE_CC_PRIO_MASK_P1 of `mlxconfig`, or of MLNX_OFED /sys/class/net/IFACE/ecn/roce_np/enable/PRIO). "
+    "Check that CNPs are not dropped: np_ecn_marked_roce_packets and np_cnp_sent at the receiver, "
+    "rp_cnp_handled at the sender.",
     _look_unanswered,
 )
 STORM = Rule(
     "cnp-storm",
     WARNING,
     "CNPs keep coming and the rate does not fall, or they come too close together",
-    "CNPs keep coming to a sender that does not slow down, or they come closer together than NICs send "
-    "them by default.",
+    "CNPs keep coming to a sender that does not slow down, or they come less than 4 µs apart, which is what "
+    "most of NVIDIA's NICs are set to (a ConnectX-4 is set to none).",
     "The time between CNPs for one QP, and the sender's rate before the first and during the later ones.",
     "Congestion control at work: if the sender's rate falls, any number of CNPs is normal. So are CNPs more "
     "than 60 µs apart: the rate rises again between them. A sender whose rate other senders or pauses limit "
     "has no rate of its own to judge by: then nothing is reported.",
-    "Check that the sender reacts: rate control is enabled for that priority (mlx5: "
-    "/sys/class/net/IFACE/ecn/roce_rp/enable/PRIO); compare rp_cnp_handled with rp_cnp_ignored. If it does "
-    "react, find the congested port: an incast, or a marking threshold (ECN Kmin) that is too low.",
+    "Check that the sender reacts: rate control is enabled for that priority (mlx5: ROCE_CC_PRIO_MASK_P1 of "
+    "`mlxconfig`, or of MLNX_OFED /sys/class/net/IFACE/ecn/roce_rp/enable/PRIO); compare rp_cnp_handled with "
+    "rp_cnp_ignored. If it does react, find the congested port: an incast, or a marking threshold (ECN Kmin) "
+    "that is too low.",
     _look_storm,
 )
 RULES = (UNANSWERED, STORM)

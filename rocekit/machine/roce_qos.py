@@ -1,7 +1,7 @@
 """How an interface treats RoCE: priorities, PFC, pause, ECN and DCQCN, and the class of rdma_cm's packets.
 
-Asked are ``dcb`` and ``tc`` (iproute2) and ``ethtool``, where they lack ``mlnx_qos``, and files of mlx5 and
-configfs. What none of them tells is unknown, which is not the same as off. Nothing is set.
+Asked are ``dcb`` and ``tc`` (iproute2) and ``ethtool``, where they lack ``mlnx_qos``, and files of MLNX_OFED
+and configfs. What none of them tells is unknown, which is not the same as off. Nothing is set.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def pause(said: str) -> dict[str, bool]:
 
 
 def _of_mlx5(folder: Path) -> tuple[dict[str, frozenset[int]], dict[str, dict[str, int]]]:
-    """Where DCQCN is on, and its parameters, from the files of NVIDIA's driver."""
+    """Where DCQCN is on, and its parameters, from the files of MLNX_OFED's driver."""
     on: dict[str, frozenset[int]] = {}
     parameters: dict[str, dict[str, int]] = {}
     for role in _ROLES:

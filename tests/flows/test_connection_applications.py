@@ -177,14 +177,15 @@ def test_captures_of_our_own(capture: str, words: set[str], pcaps: Path) -> None
     assert {str(c.application) for c in rocekit.analyze(pcaps / capture, journals=[]).connections} == words
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_nccl_announces_buffers_one_after_the_other(old: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("release", "devices"), [("2.30", 1), ("2.30", 8), ("2.27", 1), ("2.27", 4), ("2.23", 1), ("2.23", 2)]
+)
+def test_nccl_announces_buffers_one_after_the_other(release: str, devices: int, tmp_path: Path) -> None:
     def writes(*indexes: int) -> object:
         t = Talk()
         for psn, index in enumerate(indexes):
-            t.packet(
-                "RC_RDMA_WRITE_ONLY", psn, ulp.nccl(index, old=old), remote_va=4096, rkey=5, dma_length=64
-            )
+            entry = ulp.nccl(index, release=release, devices=devices)
+            t.packet("RC_RDMA_WRITE_ONLY", psn, entry, remote_va=4096, rkey=5, dma_length=64)
             t.packet("RC_ACKNOWLEDGE", psn, by="b", syndrome=0x60, msn=psn + 1)
         return application(t, tmp_path)
 

@@ -107,11 +107,15 @@ def ucx(length: int = 40) -> bytes:
     return struct.pack("<BBQBBB", length, 0, 0x55D0_1234_5678, 1, 2, 0) + bytes(range(1, length - 10))
 
 
-def nccl(index: int, *, old: bool = False) -> bytes:
-    """ncclIbSendFifo of one request: as 2.27 has it, or as 2.19."""
-    if old:
-        return struct.pack("<QI2III4sQ24s", 0x7FAA_0000_0000, 1 << 20, 0x588F, 0, 1, 2, b"", index, b"")
-    return struct.pack("<QQ4IIIQ16s", 0x7FAA_0000_0000, 1 << 20, 0x588F, 0, 0, 0, 1, 2, index, b"")
+def nccl(index: int, *, release: str = "2.30", devices: int = 1) -> bytes:
+    """ncclIbSendFifo of one request: as 2.30 has it, or 2.27 or 2.23."""
+    rkeys = [0x588F + n for n in range(devices)] + [0] * 8
+    address, size = 0x7FAA_0000_0000, 1 << 20
+    if release == "2.30":
+        return struct.pack("<QQ8IIIQ", address, size, *rkeys[:8], 1, 2, index)
+    if release == "2.27":
+        return struct.pack("<QQ4IIIQ16x", address, size, *rkeys[:4], 1, 2, index)
+    return struct.pack("<QI2III4xQ24x", address, size, *rkeys[:2], 1, 2, index)
 
 
 ROCEKIT_PLAN = b"rcki" + b"ping-sr".ljust(16, b"\0") + bytes(36)

@@ -83,8 +83,13 @@ def _ucx(data: bytes) -> Said | None:
 
 # --------------------------------------------------------------------------- NCCL
 
-#: 64 bytes: (address, size, rkeys of so many devices, requests, tag, index), of newer and older releases.
-_NCCL: Final = (struct.Struct("<QQ4IIIQ16s"), struct.Struct("<QI2III4sQ24s"))
+#: 64 bytes: address, size, rkeys of so many devices, requests, tag, index, padding. Entries of 2.19 and older
+#: have 32 bytes, and are not known.
+_NCCL: Final = (
+    (struct.Struct("<QQ8IIIQ0s"), 8),  # 2.30
+    (struct.Struct("<QQ4IIIQ16s"), 4),  # 2.24 to 2.29
+    (struct.Struct("<QI2III4sQ24s"), 2),  # 2.20 to 2.23
+)
 _NCCL_REQUESTS = 8
 _NCCL_MOST_INDEX: Final = 1 << 40
 
@@ -93,11 +98,14 @@ def _nccl(message: FirstMessage) -> Said | None:
     """A receiver's announcement that its buffers are ready: a WRITE into the sender's FIFO."""
     if not message.only or not len(message.data) == message.length == NCCL_BYTES:
         return None
-    for layout, keys in zip(_NCCL, (4, 2), strict=True):
+    for layout, devices in _NCCL:
         values = layout.unpack(message.data)
-        address, size, rkey = values[0], values[1], values[2]
-        count, index, gap = values[2 + keys], values[-2], values[-1]
-        if not address or not size or not rkey or not 0 < count <= _NCCL_REQUESTS or any(gap):
+        address, size, rkeys = values[0], values[1], values[2 : 2 + devices]
+        count, index, gap = values[2 + devices], values[-2], values[-1]
+        unused = rkeys[rkeys.index(0) :] if 0 in rkeys else ()
+        if not address or not size or not rkeys[0] or any(unused) or any(gap):
+            continue
+        if not 0 < count <= _NCCL_REQUESTS:
             continue
         if 0 < index < _NCCL_MOST_INDEX:
             return Said(NCCL, HINT, f"buffer {index} ready", {"index": index})

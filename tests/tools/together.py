@@ -1,4 +1,7 @@
-"""Tests that run in one process, one after the other: those of modules with the same ``xdist_group``.
+"""Which process runs which tests: one runs all of a module, and of the modules with the same ``xdist_group``.
+
+What a module's tests share is then made once, and not in each process. The last tests are given out one by
+one, so that all processes end at the same time.
 
 `--dist loadgroup` of pytest-xdist 3.8 writes the group into the node IDs of tests, which pytest 9.2 does not
 let it change: each test went to whatever process was free. Here the group is read from the module's text.
@@ -7,7 +10,7 @@ let it change: each test went to whatever process was free. Here the group is re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,9 @@ import pytest
 from places import ROOT
 
 _GROUP = re.compile(r'^pytestmark = pytest\.mark\.xdist_group\("([^"]+)"\)$', re.MULTILINE)
+
+SINGLE = 10
+"""Of the tests without a group, the last in so many are given out one by one."""
 
 
 def groups(folder: Path = ROOT / "tests") -> dict[str, str]:
@@ -27,19 +33,46 @@ def groups(folder: Path = ROOT / "tests") -> dict[str, str]:
     return found
 
 
-def piece(nodeid: str, known: Mapping[str, str]) -> str:
-    """What a test is given to a process with: its group, or itself alone."""
-    return known.get(nodeid.partition("::")[0], nodeid)
+def piece(nodeid: str, known: Mapping[str, str], single: Collection[str] = ()) -> str:
+    """What a test is given to a process with: its group or module; only itself if it is in ``single``."""
+    module = nodeid.partition("::")[0]
+    return known.get(module) or (nodeid if nodeid in single else module)
 
 
 def by_groups(config: pytest.Config, log: Any) -> Any:
-    """What gives all tests of a group to one process, and each other test to a free one."""
+    """What gives all tests of a group or module to one process, and each of the last to a free one."""
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
-    known = groups()
+    known = groups(config.rootpath / "tests")
 
     class ByGroups(LoadGroupScheduling):  # type: ignore[misc]
+        single: Collection[str] = ()
+        places: Mapping[str, int]
+
+        def schedule(self) -> None:
+            if self.collection is None:
+                collected = next(iter(self.registered_collections.values()))
+                self.places = {nodeid: place for place, nodeid in enumerate(collected)}
+                self.single = frozenset(collected[-(len(collected) // SINGLE) :])
+            super().schedule()
+
         def _split_scope(self, nodeid: str) -> str:
-            return piece(nodeid, known)
+            return piece(nodeid, known, self.single)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """As pytest-xdist does, which looks through all tests for the place of each."""
+            name, tests = self.workqueue.popitem(last=False)
+            self.assigned_work[node][name] = tests
+            node.send_runtest_some([self.places[nodeid] for nodeid, done in tests.items() if not done])
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """As pytest-xdist does, which after each test counts all that the process has done before."""
+            nodeid = self.registered_collections[node][item_index]
+            name = self._split_scope(nodeid)
+            tests = self.assigned_work[node][name]
+            tests[nodeid] = True
+            if all(tests.values()):
+                del self.assigned_work[node][name]
+            self._reschedule(node)
 
     return ByGroups(config, log)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from handmade import Net, batch_of, ethernet, roce_v1, transport
+from places import PCAPS
 
 from rocekit.capture import PcapngWriter
 from rocekit.commands.verify import command
@@ -234,12 +235,9 @@ def test_captures_that_others_made_read_the_same(others: Path) -> None:
         assert comparison.packets > 0
 
 
-def test_our_own_captures_read_the_same(pcaps: Path) -> None:
-    files = sorted([*pcaps.glob("*.pcap"), *pcaps.glob("*.pcapng")])
-    if not files:
-        pytest.skip("no pcaps/: captures made in the lab")
-    for path in files:
-        assert (path.name, [str(d) for d in verify(path).disagreements]) == (path.name, [])
+@pytest.mark.parametrize("name", [path.name for path in sorted(PCAPS.glob("*.pcap*"))])
+def test_our_own_captures_read_the_same(name: str) -> None:
+    assert [str(d) for d in verify(PCAPS / name).disagreements] == []
 
 
 def test_a_capture_that_is_cut_off_is_compared_as_far_as_it_goes(pcaps: Path, tmp_path: Path) -> None:

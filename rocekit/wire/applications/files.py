@@ -35,6 +35,7 @@ _GLUSTER_PROGRAMS: Final = MappingProxyType(
         52743234: "callback",
         1298437: "file operations",
         1238433: "management",
+        1239873: "management handshake",
         1238437: "friends",
         1238463: "CLI",
         4867634: "brick",

@@ -32,6 +32,7 @@ NVME_STATUSES: Final = MappingProxyType(
         6: "no resources",
         7: "invalid IRD",
         8: "invalid ORD",
+        9: "invalid controller ID",
     }
 )
 _SQE_BYTES: Final = 64

@@ -24,7 +24,8 @@ BEFORE, BEHIND, NOT_LOST, OPEN, UNKNOWN = "before", "behind", "not lost", "open"
 #: ``THROWN_AWAY``: it arrived behind a gap that an overtaken packet left.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: ``ANSWERED``: as ``BEHIND``, but then an ACK named just that packet, or another one of its direction, in
-#: mid message. A responder sends one for a duplicate (IBA Vol. 1, 9.7.5.1.3): the packet may have come late.
+#: mid message, or an answer came once more. A responder sends one for a duplicate (IBA Vol. 1, 9.7.5.1.3):
+#: the packet may have come late.
 ANSWERED = "answered"
 #: How lost packets come again: with all packets behind them, or alone, because the responder kept the others.
 GO_BACK_N, SELECTIVE = "go-back-n", "selective"

@@ -34,6 +34,7 @@ cdef class Responses:
     cdef public Event again
     cdef public Event answered
     cdef public Event refused
+    cdef public Event behind
     cdef public int64_t last_psn
     cdef public int64_t last_msn
     cdef public int64_t last_id
@@ -48,6 +49,9 @@ cdef class Responses:
 
     @cython.locals(nak=Event, transfer=Transfer)
     cdef _note_answer_to_refused(self, int64_t p)
+
+    @cython.locals(troubles=Troubles)
+    cdef _note_spare(self, int64_t p)
 
     @cython.locals(
         time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event,

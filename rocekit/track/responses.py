@@ -45,6 +45,7 @@ class Responses:
         again: the responses under way that were sent again, until one comes that was not.
         answered: the opening event of the last go-back that got a response.
         refused: the last NAK, until an ACK comes that names its packet or a later one.
+        behind: the last NAK whose packet the capture has, so that it was lost behind it, or came late.
         last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK. The identification
         is negative if the ACK before, which says something else, has the same: then it tells nothing.
     """
@@ -61,6 +62,7 @@ class Responses:
         self.again: Event | None = None
         self.answered: Event | None = None
         self.refused: Event | None = None
+        self.behind: Event | None = None
         self.last_psn = -1
         self.last_msn = -1
         self.last_id = 0
@@ -144,6 +146,9 @@ class Responses:
     def note_ack(self, p: int, msn: int, ip_id: int, frame: int) -> None:
         """Count an ACK that says what the one before said, and those that answer one go-back alike."""
         copied = False
+        if p == self.last_psn and self.behind is not None and (ip_id == 0 or ip_id != self.last_id):
+            with cython.gil:
+                self._note_spare(p)
         if p == self.last_psn and msn == self.last_msn:
             self.connection.duplicate_acks += 1
             copied = ip_id != 0 and ip_id == self.last_id
@@ -171,6 +176,18 @@ class Responses:
         transfer = self.ledger.find(p) if p == nak.psn and nak.copy == BEHIND else None
         if transfer is not None and transfer.operation not in OWN_RESPONSE and p < transfer.last_psn:
             nak.copy = ANSWERED
+
+    def _note_spare(self, p: int) -> None:
+        """An ACK says again how far the responder is: a packet came to it that had come before.
+
+        A responder sends one for each duplicate (9.7.5.1.3). What a NAK made its requester send had not come
+        before, so it is the original, late, or a copy that the network made.
+        """
+        troubles: Troubles | None = self.ledger.troubles
+        if troubles is not None and self.behind is not None and troubles.causes.run_cause == "nak":
+            if self.behind.copy == BEHIND and self.behind.psn <= p:
+                self.behind.copy = ANSWERED
+            self.behind = None
 
     def _note_answer(self, p: int) -> None:
         if self.answered is not None and p == self.answered.answer_psn:
@@ -410,3 +427,5 @@ class Responses:
         )
         passes.note(nak)
         self.refused = nak
+        if nak.copy == BEHIND:
+            self.behind = nak

@@ -6,7 +6,7 @@ rdma_rxe sends ACKs for the last packet of a message, and one for each duplicate
 from __future__ import annotations
 
 import pytest
-from talk import US, Talk, only
+from talk import TIMEOUT, US, Talk, of_rule, only
 
 
 def refused(*, named: int) -> Talk:
@@ -43,3 +43,74 @@ def test_where_an_ack_names_just_the_packet_both_are_only_probable(named: int) -
 
 def test_an_ack_of_another_packet_says_nothing_of_it() -> None:
     assert "probably" not in only(refused(named=42).findings(), "loss").title
+
+
+def acked_once_more(*, again: int = 0, copied: bool = False, after_timeout: bool = False) -> Talk:
+    """PSN 41 draws a NAK and comes again; when its message is acknowledged, the same ACK comes once more."""
+    t = Talk()
+    for begin in range(0, 100, 4):
+        t.write(begin, 4)
+        t.wait(20 * US)
+        if begin == 40:
+            t.nak(41)
+            t.wait(20 * US)
+            t.write(begin, 4, only=range(41, 44))
+            t.wait(20 * US)
+        if begin == 80 and after_timeout:
+            t.wait(TIMEOUT)
+            t.write(begin, 4)
+            t.wait(20 * US)
+        ack = t.ack(begin + 3, msn=begin // 4 + 1)
+        if begin == again:
+            t.wait(400 * US)
+            t.again(ack) if copied else t.ack(begin + 3, msn=begin // 4 + 1)
+    return t
+
+
+@pytest.mark.parametrize("again", [40, 52])
+def test_an_ack_once_more_is_to_a_packet_that_came_twice(again: int) -> None:
+    """Nothing that had come was sent again, so it is to the original of 41, or to a copy on the way."""
+    found = only(acked_once_more(again=again).findings(), "loss")
+    assert found.title.startswith("PSN 41 was probably lost on ")
+    assert "or an answer came once more" in found.advice
+
+
+def test_an_ack_once_more_before_the_nak_says_nothing_of_it() -> None:
+    assert only(acked_once_more(again=36).findings(), "loss").title.startswith("PSN 41 was lost on ")
+
+
+def test_a_copy_of_an_ack_says_nothing() -> None:
+    found = of_rule(acked_once_more(again=40, copied=True).findings(), "loss")
+    assert found[0].title.startswith("PSN 41 was lost on ")
+
+
+def test_after_a_timeout_packets_that_had_come_are_sent_again() -> None:
+    """The ACK once more is to one of those."""
+    found = of_rule(acked_once_more(again=80, after_timeout=True).findings(), "loss")
+    assert found[0].title.startswith("PSN 41 was lost on ")
+
+
+@pytest.mark.parametrize(("copied", "rule"), [((), "reordering"), ((1, 2, 3, 7, 8), "loss")])
+def test_an_atomic_answered_once_more_came_late_unless_others_are_copied(
+    copied: tuple[int, ...], rule: str
+) -> None:
+    """Two answers to one that was sent again: the original came late, or the network copied the second."""
+    t = Talk()
+    for psn in range(0, 40, 2):
+        t.atomic(psn)
+        t.atomic(psn + 1)
+        t.wait(20 * US)
+        if psn == 10:
+            t.nak(psn)
+            t.wait(20 * US)
+            t.atomic(psn)
+            t.atomic(psn + 1)
+            t.wait(20 * US)
+        t.atomic_answer(psn)
+        t.atomic_answer(psn + 1)
+        if psn == 10 or psn // 2 in copied:
+            t.wait(20 * US)
+            t.atomic_answer(psn)
+        t.wait(100 * US)
+    (found,) = of_rule(t.findings(), rule)
+    assert rule != "loss" or "PSN 10 was probably lost" in found.title

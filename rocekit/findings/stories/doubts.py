@@ -48,8 +48,9 @@ _OPEN: Final = (
     "that was sent once, so an earlier copy that came late may have drawn it."
 )
 _ANSWERED: Final = (
-    " “Probably” means: in this direction an ACK named just a packet that had been sent again, in mid "
-    "message, as a responder sends it for a duplicate; so the packets may only have come late."
+    " “Probably” means: the responder of this direction answered a duplicate: an ACK named just a packet "
+    "that had been sent again, in mid message, or an answer came once more. So the packets may only have "
+    "come late."
 )
 _BEHIND_ACK: Final = (
     " “Probably” means: the NAK came behind an ACK of its packet, as where responses overtake each other; "

@@ -72,7 +72,9 @@ class Overtaken:
                 continue
             more = _more_answers(transfer, story.psn, of_pass.ended_ns)
             doubled, of = self._doubled(story) if more else (0, 0)
-            if more and doubled * _SELDOM <= of:
+            if more and doubled * _SELDOM > of:
+                nak.copy = ANSWERED  # or the network made a copy of the one that was sent again
+            elif more:
                 nak.copy = OVERTAKEN
                 if more == _PROBABLY or doubled or _may_lack_copies(story.connection):
                     story.certain = False

@@ -27,6 +27,9 @@ OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: mid message, or an answer came once more. A responder sends one for a duplicate (IBA Vol. 1, 9.7.5.1.3):
 #: the packet may have come late.
 ANSWERED = "answered"
+#: ``SECOND``: as ``BEHIND``, of the packet behind the first of a go-back. If that first one came late, the
+#: responder threw away what came before it, and asks for the second: both look alike.
+SECOND = "second"
 #: How lost packets come again: with all packets behind them, or alone, because the responder kept the others.
 GO_BACK_N, SELECTIVE = "go-back-n", "selective"
 #: Gaps of one pass that are remembered, the last ones.

@@ -11,6 +11,8 @@ from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
 
+cdef int64_t _ID_BITS
+cdef int64_t _COPIES_KNOWN
 cdef int64_t NEVER_NS
 cdef int64_t RING
 cdef int64_t DUPLICATE_NS
@@ -37,6 +39,7 @@ cdef class Repeats:
     cdef public int64_t filled
     cdef public int64_t before_id
     cdef public Passes passes
+    cdef set _sent_before
 
     cpdef clear(self)
 
@@ -47,7 +50,7 @@ cdef class Repeats:
     cpdef int64_t repeat_ends(self)
 
     @cython.locals(transfer=Transfer)
-    cpdef int64_t _after(self, int64_t p)
+    cpdef int64_t after(self, int64_t p)
 
     cpdef int64_t reached(self)
 
@@ -58,6 +61,11 @@ cdef class Repeats:
 
     @cython.locals(ip_id=int64_t, recent=Recent)
     cpdef bint _is_copied(self, Rows r, Py_ssize_t i, int64_t p)
+
+    cpdef bint _came_before(self, int64_t ip_id, int64_t p)
+
+    @cython.locals(ip_id=int64_t)
+    cpdef _remember(self, int64_t p)
 
     @cython.locals(ip_id=int64_t, recent=Recent)
     cpdef bint _is_resent(self, Rows r, Py_ssize_t i, int64_t p)

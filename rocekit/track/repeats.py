@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocekit.track.recent import Recent
     from rocekit.track.transfers import Transfer
 
+_ID_BITS: Final = 16
 #: Without IPv4 identifications, the same PSN again this soon, and unprovoked, was duplicated by the network.
 DUPLICATE_NS: Final = 50_000
 #: No requester goes back twice to one PSN so fast.
@@ -30,6 +31,8 @@ AT_ONCE_NS: Final = 1_000
 NO_COPY_NS: Final = 1_000_000_000
 #: Without IPv4 identifications, a packet this late was sent again: networks deliver or drop it sooner.
 LATE_NS: Final = 10_000_000
+#: Copies of packets that were sent again since are told by so many identifications, the last ones.
+_COPIES_KNOWN: Final = 512
 #: After so many packets that filled a gap unprovoked, a direction is known to reorder.
 REORDERS: Final = 3
 
@@ -63,10 +66,13 @@ class Repeats:
         self.copy_high = 0
         self.filled = 0
         self.before_id = 0
+        # The PSN above the IPv4 identification, of packets that were sent again since.
+        self._sent_before: set[int] = set()
 
     def clear(self) -> None:
         """The PSNs begin anew: nothing before comes again."""
         self.run = self.tentative = self.unanswered = None
+        self._sent_before.clear()
 
     def over(self, p: int) -> None:
         """The new packet ``p`` came: what was sent again is over."""
@@ -85,14 +91,14 @@ class Repeats:
         run, high, current = self.run, self.progress.high, self.passes.current
         if run is None:
             return high
-        after = self._after(run.last_psn)
+        after = self.after(run.last_psn)
         if after >= high:
             self.passes.went_back += run.last_psn > current.first
         elif run.cause == "nak" and run.doubt is None and not self.ledger.connection.missed:
             current.jump = after, high - 1
         return after
 
-    def _after(self, p: int) -> int:
+    def after(self, p: int) -> int:
         """The PSN of the next request behind the one at ``p``, which may be a READ of several PSNs."""
         transfer = self.ledger.find(p)
         return transfer.last_psn + 1 if transfer is not None and transfer.is_read else p + 1
@@ -114,8 +120,22 @@ class Repeats:
     def _is_copied(self, r: Rows, i: int, p: int) -> bool:
         """Whether the IPv4 identification proves that the packet at row ``i`` is a copy."""
         ip_id, recent = r.ip_id[i], self.recent
-        same = ip_id != 0 and recent.sent_psn(p) == p and recent.sent_id(p) == ip_id
+        if ip_id == 0 or recent.sent_psn(p) != p:
+            return False
+        same = recent.sent_id(p) == ip_id or self._came_before(ip_id, p)
         return same and not recent.is_shared_id(ip_id, p)
+
+    def _came_before(self, ip_id: int, p: int) -> bool:
+        """Whether a packet with this identification came before the last one that was sent for ``p``."""
+        return len(self._sent_before) > 0 and p << _ID_BITS | ip_id in self._sent_before
+
+    def _remember(self, p: int) -> None:
+        """The packet last sent for ``p`` is sent again: copies of it may come later."""
+        ip_id = self.recent.sent_id(p) if self.recent.sent_psn(p) == p else 0
+        if ip_id:
+            if len(self._sent_before) >= _COPIES_KNOWN:
+                self._sent_before.clear()
+            self._sent_before.add(p << _ID_BITS | ip_id)
 
     def _is_resent(self, r: Rows, i: int, p: int) -> bool:
         """Whether the IPv4 identification proves that the packet at row ``i`` is no copy."""
@@ -140,7 +160,7 @@ class Repeats:
         if not is_known or late_ns >= NO_COPY_NS:
             return False
         if ip_id and ip_id != self.recent.sent_id(p):
-            return False
+            return self._came_before(ip_id, p) and not self.recent.is_shared_id(ip_id, p)
         if ip_id and not self.recent.is_shared_id(ip_id, p):
             return True
         if not ip_id and self._is_at_once(p, r.time_ns[i]):
@@ -168,7 +188,7 @@ class Repeats:
     def _follows_copy(self, p: int) -> bool:
         """Whether the packet before ``p`` just came again too: copies are of single packets."""
         copy = self.copy
-        return copy is not None and self.copy_high == self.progress.high and self._after(copy.psn) == p
+        return copy is not None and self.copy_high == self.progress.high and self.after(copy.psn) == p
 
     def _was_answered(self, p: int) -> bool:
         """Whether ``p`` is a READ or atomic that got its response: then its copy is no accident."""
@@ -338,9 +358,11 @@ class Repeats:
         time_ns, frame = r.time_ns[i], r.frame[i]
         if transfer is None:
             transfer = self.ledger.find(p)
+        if seen:
+            self._remember(p)
         begun = run.last_psn >= 0
         if begun:
-            after = self._after(run.last_psn) if p > run.last_psn + 1 else run.last_psn + 1
+            after = self.after(run.last_psn) if p > run.last_psn + 1 else run.last_psn + 1
             if p > after:
                 self.passes.skip(after, p - 1)
             elif p < run.last_psn:

@@ -227,7 +227,8 @@ class Requests:
             seen = p in self.assembly.ahead
         if seen and repeats.is_duplicate(r, i, p):
             repeats.copied(r, i, p)
-            return False
+            # A copy of a packet that was sent again since is not the last one.
+            return self.progress.reliable and r.ip_id[i] != self.recent.sent_id(p)
         if seen and not self.progress.reliable:
             self._restart(r, i, p)
             return False

@@ -16,6 +16,9 @@ from rocekit.track.repeats cimport Repeats, Troubles, troubles_of
 cdef int64_t ACK
 cdef int64_t RNR_NAK
 cdef int64_t NAK_SEQUENCE_ERROR
+cdef int64_t _SYNDROMES
+cdef int64_t _IDS
+cdef int64_t _NAKS_KNOWN
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
 cdef tuple SYNDROME_VALUE
@@ -38,6 +41,7 @@ cdef class Responses:
     cdef public int64_t last_psn
     cdef public int64_t last_msn
     cdef public int64_t last_id
+    cdef public set naks
 
     cpdef set_up(
         self, Ledger ledger, Progress progress, Recent recent, Outcomes outcomes, Assembly assembly
@@ -46,6 +50,9 @@ cdef class Responses:
     @cython.locals(copied=bint)
     cpdef void note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame) noexcept nogil
     cdef _note_answer(self, int64_t p)
+
+    @cython.locals(nak=int64_t)
+    cpdef bint _is_copied_nak(self, int64_t p, int64_t syndrome, int64_t ip_id)
 
     @cython.locals(nak=Event, transfer=Transfer)
     cdef _note_answer_to_refused(self, int64_t p)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.events import Event, happened
-from rocekit.track.passes import ANSWERED, BEHIND
+from rocekit.track.passes import ANSWERED, BEHIND, SECOND
 from rocekit.track.repeats import NO_COPY_NS, troubles_of
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import (
@@ -37,6 +37,11 @@ try:
 except ImportError:
     from rocekit import _cython as cython
 
+_SYNDROMES: Final = 1 << 8
+_IDS: Final = 1 << 16
+#: Copies are told of so many NAKs, the last ones.
+_NAKS_KNOWN: Final = 512
+
 
 class Responses:
     """The responses to one side's requests.
@@ -48,6 +53,7 @@ class Responses:
         behind: the last NAK whose packet the capture has, so that it was lost behind it, or came late.
         last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK. The identification
         is negative if the ACK before, which says something else, has the same: then it tells nothing.
+        naks: the last NAKs, each one number of its PSN, syndrome and IPv4 identification.
     """
 
     def set_up(
@@ -66,6 +72,7 @@ class Responses:
         self.last_psn = -1
         self.last_msn = -1
         self.last_id = 0
+        self.naks: set[int] | None = None
 
     def take(self, r: Rows, i: int, p: int, operation: str) -> None:
         """Take the response at row ``i``, with PSN ``p``: an ACK or NAK, a READ response, an atomic's."""
@@ -86,6 +93,8 @@ class Responses:
                 self.note_ack(p, r.msn[i], r.ip_id[i], frame)
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
                 self._acknowledge(p + 1, time_ns, frame)
+            elif self._is_copied_nak(p, syndrome, r.ip_id[i]):
+                self.connection.note_copied_ack(frame)
             else:
                 self.last_psn = -1
                 self.recent.covered(p, time_ns, self.progress.msn)
@@ -167,6 +176,18 @@ class Responses:
             with cython.gil:
                 self._note_answer_to_refused(p)
 
+    def _is_copied_nak(self, p: int, syndrome: int, ip_id: int) -> bool:
+        """Whether a NAK or RNR NAK came before, by its IPv4 identification: the network made a copy."""
+        if ip_id == 0 or ip_id == self.last_id or ip_id == -self.last_id:
+            return False
+        nak = (p * _SYNDROMES + syndrome) * _IDS + ip_id
+        if self.naks is None or len(self.naks) >= _NAKS_KNOWN:
+            self.naks = set()
+        if nak in self.naks:
+            return True
+        self.naks.add(nak)
+        return False
+
     def _note_answer_to_refused(self, p: int) -> None:
         """Note where an ACK names just the packet that the last NAK did, in mid message."""
         nak = self.refused
@@ -181,10 +202,13 @@ class Responses:
         """An ACK says again how far the responder is: a packet came to it that had come before.
 
         A responder sends one for each duplicate (9.7.5.1.3). What a NAK made its requester send had not come
-        before, so it is the original, late, or a copy that the network made.
+        before, so it is the original, late, or a copy that the network made. So is what comes behind packets
+        that were sent once.
         """
         troubles: Troubles | None = self.ledger.troubles
-        if troubles is not None and self.behind is not None and troubles.causes.run_cause == "nak":
+        if troubles is None or self.behind is None:
+            return
+        if troubles.causes.run_cause == "nak" or p >= self.recent.once_from:
             if self.behind.copy == BEHIND and self.behind.psn <= p:
                 self.behind.copy = ANSWERED
             self.behind = None
@@ -426,6 +450,14 @@ class Responses:
             p, nak.time_ns, troubles.repeats.reached(), sent_ns, self._turnaround_ns()
         )
         passes.note(nak)
+        if (
+            nak.copy == BEHIND
+            and passes.before is not None
+            and nak.of_pass is passes.current
+            and not passes.is_selective()
+            and p == troubles.repeats.after(passes.current.first)
+        ):
+            nak.copy = SECOND
         self.refused = nak
         if nak.copy == BEHIND:
             self.behind = nak

@@ -114,3 +114,35 @@ def test_an_atomic_answered_once_more_came_late_unless_others_are_copied(
         t.wait(100 * US)
     (found,) = of_rule(t.findings(), rule)
     assert rule != "loss" or "PSN 10 was probably lost" in found.title
+
+
+def single_messages(*, doubled: int = -1) -> Talk:
+    """Messages of one packet; PSN 40 draws a NAK, and the ACK of ``doubled`` comes twice, sent twice."""
+    t = Talk()
+    t.connect()
+    for psn in range(30, 60):
+        t.send(psn)
+        t.wait(20 * US)
+        if psn == 40:
+            t.send(41)
+            t.wait(20 * US)
+            t.nak(40)
+            t.wait(20 * US)
+            t.send(40)
+            t.wait(20 * US)
+        t.ack(psn)
+        if psn == doubled:
+            t.ack(psn)
+    return t
+
+
+def test_an_ack_sent_again_behind_new_packets_may_answer_the_original() -> None:
+    found = only(single_messages(doubled=45).findings(), "loss")
+    assert found.title.startswith("PSN 40 was probably lost on ")
+    assert found.evidence["probably_lost_packets"] == 1
+
+
+@pytest.mark.parametrize("doubled", [-1, 35])
+def test_an_ack_sent_again_before_the_nak_tells_nothing(doubled: int) -> None:
+    found = only(single_messages(doubled=doubled).findings(), "loss")
+    assert found.title.startswith("PSN 40 was lost on ")

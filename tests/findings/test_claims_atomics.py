@@ -80,14 +80,15 @@ def test_naks_in_new_packets_shorten_the_turnaround() -> None:
         t.atomic(psn)
     t.wait(60 * US)
     t.atomic_answer(104)
-    t.nak(105)  # of 2 ms this would be too soon for what was just sent
-    for psn in range(105, 110):
+    t.atomic_answer(105)
+    t.nak(106)  # of 2 ms this would be too soon for what was just sent
+    for psn in range(106, 110):
         t.atomic(psn)
     t.wait(60 * US)
-    for psn in range(105, 110):
+    for psn in range(106, 110):
         t.atomic_answer(psn)
     found = only(t.findings(), "loss")
-    assert found.evidence["psns"] == [100, 102, 104, 105]
+    assert found.evidence["psns"] == [100, 102, 104, 106]
     assert found.evidence["or_overtaken"] == 0
 
 
@@ -178,3 +179,27 @@ def test_a_nak_that_came_before_a_pass_began_is_not_that_pass_s() -> None:
     passes.begin(103, 9 * MS, 107, 2 * MS, -1)
     copy, of_pass = passes.judge(104, 8 * MS, 107, 9 * MS, 10 * US)
     assert (copy, of_pass) == (BEHIND, passes.before)
+
+
+def test_an_atomic_answered_twice_may_be_late_where_the_network_makes_copies() -> None:
+    """Its repeat may have been doubled, as others were, or its original came after all."""
+    t = Talk()
+    t.connect()
+    for psn in range(90, 100):
+        t.atomic(psn)
+        t.wait(60 * US)
+        t.atomic_answer(psn)
+        if psn % 3 == 0:
+            t.atomic_answer(psn)
+    t.atomic(100)
+    t.atomic(101)
+    t.wait(60 * US)
+    t.nak(100)
+    t.atomic(100)
+    t.atomic(101)
+    t.wait(60 * US)
+    t.atomic_answer(100)
+    t.atomic_answer(100)
+    t.atomic_answer(101)
+    found = only(t.findings(), "loss")
+    assert found.title.startswith("PSN 100 was probably lost on ")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from capture_bytes import Frame
 from talk import MS, US, Talk, named, only, settled
-from two_points import findings_of_two
+from two_points import analysis_of_two, findings_of_two
 
 
 def talk(*, after_nak: bool = False, connected: bool = True) -> tuple[Talk, int]:
@@ -183,3 +183,13 @@ def test_many_acks_that_came_to_the_requester_were_not_all_lost_behind_its_captu
         assert findings[0].title.endswith("lost beyond va.pcap")
     else:
         assert findings[0].evidence["or_not_in_capture"] == 1
+
+
+def test_acks_behind_the_repeat_in_the_requester_s_file_need_not_be_lost(tmp_path: Path) -> None:
+    """Their times are before the repeat, as a receiver's queue stamps them; it may have taken them later."""
+    t, ack = talk(connected=False)
+    stamped = t.frames[ack - 1]
+    late = [*t.frames[: ack - 1], *t.frames[ack:-1], stamped, t.frames[-1]]
+    for at_a, is_lost in ((t.frames, True), (late, False)):
+        analysis = analysis_of_two(tmp_path, at_a, t.frames, by_time=False)
+        assert ("ack-loss" in [f.rule for f in analysis.findings]) == is_lost

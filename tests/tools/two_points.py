@@ -38,10 +38,15 @@ def findings_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) 
     return analysis_of_two(folder, at_a, at_b).findings
 
 
-def analysis_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) -> rocekit.Analysis:
+def analysis_of_two(
+    folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame], *, by_time: bool = True
+) -> rocekit.Analysis:
     """The analysis of captures at A and at B; each packet of a talk takes ``FLIGHT`` between them.
 
     What a capture lacks was lost between the two, or before.
+
+    Args:
+        by_time: the files have the packets in the order of their times, not in the one given.
     """
     paths = []
     for name, frames, host in (("va", at_a, A), ("vb", at_b, B)):
@@ -49,6 +54,8 @@ def analysis_of_two(folder: Path, at_a: Sequence[Frame], at_b: Sequence[Frame]) 
             Frame(f.data, f.time_ns + (0 if source(f.data) == host else FLIGHT), f.wirelen) for f in frames
         ]
         path = folder / f"{name}.pcap"
-        path.write_bytes(pcap(sorted(moved, key=lambda f: f.time_ns), unit="ns"))
+        if by_time:
+            moved.sort(key=lambda f: f.time_ns)
+        path.write_bytes(pcap(moved, unit="ns"))
         paths.append(path)
     return rocekit.analyze(*paths)

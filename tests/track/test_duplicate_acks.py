@@ -20,7 +20,9 @@ def test_an_ack_that_the_network_doubles() -> None:
     assert connection.to_dict()["duplicate_acks"] == 1
     (found,) = t.findings()
     assert (found.rule, found.severity) == ("duplicate", "info")
-    assert found.title == "1 ACK came again between 10.9.0.1 and 10.9.0.2: its sender sent it once"
+    assert (
+        found.title == "1 acknowledgement came again between 10.9.0.1 and 10.9.0.2: its sender sent it once"
+    )
     assert found.frames == (len(t.frames),)
 
 

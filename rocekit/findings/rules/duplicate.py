@@ -99,10 +99,10 @@ def _by_capture(connection: Connection) -> Finding:
 
 
 def _acks(connection: Connection) -> Finding:
-    """ACKs that came twice with one identification. Those sent again are no finding of their own."""
+    """ACKs and NAKs that came twice with one identification. Those sent again are no finding of their own."""
     total = connection.copied_ack_count
     return RULE.finding(
-        f"{plural(total, 'ACK')} came again between {connection.ips[0]} and {connection.ips[1]}: "
+        f"{plural(total, 'acknowledgement')} came again between {connection.ips[0]} and {connection.ips[1]}: "
         f"{_ONE if total == 1 else _EACH}",
         connection=connection,
         frames=connection.copied_acks,

@@ -193,6 +193,13 @@ class CaptureView:
             for t in self.sent(q, request=True)
         )
 
+    def is_behind_in_file(self, answer: Transmission, frame: int) -> bool:
+        """Whether the first capture's file has an answer behind a frame of it, whatever their times say."""
+        first = self.points[0]
+        row, own = self.sightings.row_of(frame), answer.frames.get(first)
+        number = 0 if row < 0 else int(self.sightings.frames[first][row])
+        return own is not None and 0 < number < own & FRAME_MASK
+
     def is_taken(self, psn: int, answer: Transmission, until_ns: int) -> bool:
         """Whether a requester took an answer that came to it, as far as its capture shows.
 

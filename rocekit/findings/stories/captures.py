@@ -290,8 +290,16 @@ def _decide_response(
         story.rule, story.certain, story.places = NEEDLESS, False, []
     elif in_time and rule == IMPLIED_NAK and view.order(run.first_psn, in_time[-1], 0, request=False):
         story.rule, story.certain, story.of_response, story.places = REORDERING, True, True, []
-    elif in_time and rule == ACK_LOSS and sum(ns < run.time_ns for ns in back_ns) > _MOST_LOST:
-        # Not all of these were lost: it had them, and was not done with what came before.
+    elif (
+        in_time
+        and rule == ACK_LOSS
+        and (
+            sum(ns < run.time_ns for ns in back_ns) > _MOST_LOST
+            or all(view.is_behind_in_file(t, run.opener.frame) for t in in_time)
+        )
+    ):
+        # Not all of these were lost: it had them, and was not done with what came before. Or its file has
+        # them behind the repeat: it may have taken them in that order.
         story.rule, story.certain, story.places = NEEDLESS, False, []
     elif in_time:
         story.rule, story.certain = rule, True

@@ -31,7 +31,11 @@ cpdef bint may_be_late(Story story)
 cpdef bint is_answered(Story story)
 
 
-@cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass)
+@cython.locals(nak=Event)
+cpdef bint is_second(Story story)
+
+
+@cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass, where=str)
 cpdef list _requests(Story story)
 
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.findings.stories.loss_place import LostCopy
-from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, THROWN_AWAY, UNKNOWN
+from rocekit.track.passes import (
+    ANSWERED,
+    BEFORE,
+    BEHIND,
+    NOT_LOST,
+    OPEN,
+    OVERTAKEN,
+    SECOND,
+    THROWN_AWAY,
+    UNKNOWN,
+)
 
 if TYPE_CHECKING:
     from rocekit.findings.stories.story import GoBack, Story
@@ -70,7 +80,7 @@ def is_acknowledged_before(story: Story) -> bool:
 
 def may_be_late(story: Story) -> bool:
     """Whether the NAKs leave open if their packet was lost, or only came late."""
-    return is_open(story) or is_acknowledged_before(story) or is_answered(story)
+    return is_open(story) or is_acknowledged_before(story) or is_answered(story) or is_second(story)
 
 
 def is_answered(story: Story) -> bool:
@@ -81,12 +91,21 @@ def is_answered(story: Story) -> bool:
     return False
 
 
+def is_second(story: Story) -> bool:
+    """Whether the packet may have come before the one ahead of it, with which the requester went back."""
+    for nak in story.naks:  # noqa: SIM110 - asked for each loss: a generator takes longer
+        if nak.copy == SECOND:
+            return True
+    return False
+
+
 def _requests(story: Story) -> list[LostCopy]:
     found: dict[int, LostCopy] = {}
     for nak in story.naks:
         of_pass: Pass | None = nak.of_pass
-        if of_pass is not None and nak.copy in (BEFORE, BEHIND) and of_pass.number not in found:
-            found[of_pass.number] = _copy(story, nak.copy, of_pass, nak.time_ns)
+        where = BEHIND if nak.copy in (ANSWERED, SECOND) else nak.copy
+        if of_pass is not None and where in (BEFORE, BEHIND) and of_pass.number not in found:
+            found[of_pass.number] = _copy(story, where, of_pass, nak.time_ns)
     if found:
         return list(found.values())
     if story.unseen is not None:

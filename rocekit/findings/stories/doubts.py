@@ -16,7 +16,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.copies import is_acknowledged_before, is_answered, is_open, misses_packets
+from rocekit.findings.stories.copies import (
+    is_acknowledged_before,
+    is_answered,
+    is_open,
+    is_second,
+    misses_packets,
+)
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -51,6 +57,10 @@ _ANSWERED: Final = (
     " “Probably” means: the responder of this direction answered a duplicate: an ACK named just a packet "
     "that had been sent again, in mid message, or an answer came once more. So the packets may only have "
     "come late."
+)
+_SECOND: Final = (
+    " “Probably” means: the packet was sent right behind the one with which the requester went back. If that "
+    "one came late, the responder dropped what came before it, and sent the same NAK."
 )
 _BEHIND_ACK: Final = (
     " “Probably” means: the NAK came behind an ACK of its packet, as where responses overtake each other; "
@@ -175,19 +185,21 @@ def probably(guessed: int, count: int) -> str:
 
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
-    naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = False
+    naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = second = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
         gappy = gappy or (story.gappy and not story.begun)
         begun = begun or story.begun
-        if story.or_overtaken and not (overtaken and unknown and behind_ack and answered):
+        if story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
             if is_open(story):
                 unknown = True
             elif is_acknowledged_before(story):
                 behind_ack = True
             elif is_answered(story):
                 answered = True
+            elif is_second(story):
+                second = True
             else:
                 overtaken = True
     words = _NAKS_LACKING if naks_lacking else ""
@@ -196,5 +208,6 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _OPEN if unknown else ""
     words += _BEHIND_ACK if behind_ack else ""
     words += _ANSWERED if answered else ""
+    words += _SECOND if second else ""
     words += _BEGUN if begun else ""
     return words + (_GAPS if gappy else "")

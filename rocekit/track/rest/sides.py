@@ -54,7 +54,7 @@ _HAS_ACK: Final = 1 << 19
 _HAS_NEXT: Final = 1 << 20
 _HAS_PARTICULARS: Final = 1 << 21
 
-_NO_OBJECTS: Final = (None,) * 6
+_NO_OBJECTS: Final = (None,) * 8
 
 
 class PackedSide:
@@ -140,6 +140,8 @@ def pack(requests: Requests, unmade: list[Transfer]) -> PackedSide | None:
         responses.again,
         responses.answered,
         responses.refused,
+        responses.behind,
+        responses.naks,
         recent._first_said,
         recent._responses,
         objects or None,
@@ -228,6 +230,8 @@ def unpack(packed: PackedSide, requests: Requests) -> None:
             responses.again,
             responses.answered,
             responses.refused,
+            responses.behind,
+            responses.naks,
             recent._first_said,
             recent._responses,
             kept,

@@ -235,19 +235,22 @@ def test_captures_that_others_made_read_the_same(others: Path) -> None:
         assert comparison.packets > 0
 
 
-def test_our_own_captures_read_the_same(tmp_path: Path) -> None:
-    """All of them as one capture: tshark takes longer to start than to read them."""
+@pytest.mark.parametrize("folder", ["", "field"])
+def test_our_own_captures_read_the_same(folder: str, tmp_path: Path) -> None:
+    """All of a folder as one capture: tshark takes longer to start than to read them."""
     together = tmp_path / "all.pcapng"
     of: list[str] = []
     with PcapngWriter(together) as writer:
-        for path in sorted(PCAPS.glob("*.pcap*")):
+        for path in sorted((PCAPS / folder).glob("*.pcap*")):
+            if path.name == "mpls-ethernet.pcap":
+                continue  # tshark must be told what is below an MPLS label
             with open_capture(path) as reader:
                 for batch in reader:
                     writer.write_batch(batch)
                     of += [path.name] * len(batch)
     comparison = verify(together)
     assert [(of[d.frame - 1], str(d)) for d in comparison.disagreements] == []
-    assert comparison.frames == len(of) > 5000
+    assert comparison.frames == len(of) > 1000
     assert comparison.packets > 0.95 * len(of)
 
 

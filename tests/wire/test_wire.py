@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -237,12 +238,17 @@ def test_scapy_and_we_call_an_opcode_by_the_same_name() -> None:
 # --- tshark's tables
 
 
-def _tshark_values(tshark: str, field: str) -> dict[int, str]:
-    """tshark's names of a field's values."""
-    out = subprocess.run(
+@cache
+def _tshark_table(tshark: str) -> str:
+    """tshark's names of all fields' values."""
+    return subprocess.run(
         [tshark, "-G", "values"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    rows = (line.split("\t") for line in out.splitlines())
+
+
+def _tshark_values(tshark: str, field: str) -> dict[int, str]:
+    """tshark's names of a field's values."""
+    rows = (line.split("\t") for line in _tshark_table(tshark).splitlines() if f"\t{field}\t" in line)
     return {int(r[2], 0): r[3] for r in rows if r[0] == "V" and r[1] == field}
 
 

@@ -108,3 +108,39 @@ def test_a_repeat_that_crosses_the_answer_to_an_earlier_copy_is_probably_for_its
     (late,) = of_rule(found, "timeout-too-short")
     assert late.evidence["count"] == 2
     assert "1 of them probably" in late.title
+
+
+def test_answers_in_the_order_in_which_repeats_came_leave_a_lost_one_open(tmp_path: Path) -> None:
+    """101 overtook 100 when both came again: it is answered first, and 100's answer may come too late.
+
+    Nothing shows that it was lost behind the requester's capture, which has it.
+    """
+    t = Talk()
+    t.connect()
+    for psn in range(60, 100):
+        t.atomic(psn)
+        t.wait(20 * US)
+        t.atomic_answer(psn)
+        t.wait(200 * US)
+    t.atomic(100)
+    t.atomic(101)
+    t.wait(20 * US)
+    lost = [t.atomic_answer(100), t.atomic_answer(101)]
+    t.wait(67 * MS)
+    first, second = t.atomic(100), t.atomic(101)
+    t.wait(20 * US)
+    t.atomic_answer(101)
+    t.atomic_answer(100)
+    t.wait(20 * US)
+    t.atomic(100)
+    t.atomic(101)
+    t.wait(20 * US)
+    t.atomic_answer(100)
+    t.atomic_answer(101)
+    at_a = [f for n, f in enumerate(t.frames, 1) if n not in lost]
+    at_b = list(at_a)
+    at = at_b.index(t.frames[first - 1])
+    assert at_b[at + 1] is t.frames[second - 1]
+    at_b[at], at_b[at + 1] = (Frame(at_b[k].data, at_b[n].time_ns) for k, n in ((at + 1, at), (at, at + 1)))
+    (found,) = of_rule(findings_of_two(tmp_path, at_a, at_b), "implied-nak")
+    assert "beyond va.pcap" not in found.title

@@ -180,6 +180,19 @@ class CaptureView:
                 return THROWN_AWAY
         return ""
 
+    def later_came_first(self, psn: int, answer: Transmission) -> bool:
+        """Whether the answer to a later PSN came before this one, since the requester last sent its PSN."""
+        first = self.points[0]
+        came_ns = answer.times_ns.get(first)
+        if came_ns is None:
+            return False
+        asked_ns = max((ns for ns in self._sent_ns(psn) if ns < came_ns), default=0)
+        return any(
+            asked_ns < t.times_ns.get(first, 0) < came_ns
+            for q in range(psn + 1, psn + _NEAR)
+            for t in self.sent(q, request=False)
+        )
+
     def is_early_in_file(self, psn: int, sent: Transmission, since_ns: int) -> bool:
         """Whether the last point's file has a packet before lower ones of its pass, though its time is later.
 

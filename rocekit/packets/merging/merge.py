@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rocekit.packets.merging.sources import RowSource
 
 UNSEEN: Final = -1 << 62
+#: A copy comes so soon behind the packet that it is a copy of.
+_COPY_NS: Final = 50_000
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -187,7 +189,10 @@ class _Gathered:
                 self.hops[file].add(_spread(outline.hop_limit[mine], has, 0))
 
     def may_be_copies(self, groups: int) -> NDArray[np.bool_]:
-        """Which packets may have been made behind the first point: another is equal, or they are corrupted.
+        """Which packets may have been made behind the first point: copies, and those that are corrupted.
+
+        A copy comes at once behind an equal packet. Without IPv4 identifications, so are packets that are
+        sent again, but these come later.
 
         Args:
             groups: how many groups there are.
@@ -202,8 +207,15 @@ class _Gathered:
             least = int(piece.min())
             here = np.bincount(piece - least)
             counts[least : least + len(here)] += here.astype(np.int32)
-        for at, piece in self.identity.pieces():
-            found[at : at + len(piece)] |= counts[piece] > 1
+        equal = np.concatenate([at + np.flatnonzero(counts[p] > 1) for at, p in self.identity.pieces()])
+        identity = self.identity[equal]
+        for seen in self.seen_ns:
+            times = seen[equal]
+            has = np.flatnonzero(times != UNSEEN)
+            order = has[np.lexsort((times[has], identity[has]))]
+            soon = np.diff(times[order]) < _COPY_NS
+            copies = np.flatnonzero(soon & (np.diff(identity[order]) == 0))
+            found[equal[order[copies]]] = found[equal[order[copies + 1]]] = True
         return found
 
     def reorder(self, rows: Numbers) -> None:

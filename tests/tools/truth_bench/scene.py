@@ -122,8 +122,9 @@ def case_of(scene: Scene, finding: dict[str, Any], case: dict[str, Any]) -> Case
     side = None
     if nak is not None:
         side = judge.wire.side_answered_by(nak)
-    elif repeat is not None or hole is not None:
-        side = judge.wire.side_of(repeat or hole)  # type: ignore[arg-type]
+    elif (named := repeat or hole) is not None:
+        # Where both ends request, a response has the addresses of the other side's requests.
+        side = judge.wire.side_answered_by(named) if named.packet.is_response else judge.wire.side_of(named)
     is_open = case.get("certain") is False
     if side is None:
         return Case(psn, None, (OPEN,), is_open, case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ WEATHER: tuple[dict[str, float], ...] = (
 
 
 @pytest.fixture(scope="module")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Random programs over soft endpoints in all weathers, and many QPs at once with losses and marks."""
     folder = tmp_path_factory.mktemp("captures")
     paths = []
@@ -56,10 +57,11 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     many = folder / "many.pcap"
     sizes = (100, 9000, 30_000)
     generate(many, Traffic(packets=6000, operations=OPERATIONS, sizes=sizes, loss=0.02, ecn=0.05))
-    return [*paths, many]
+    return *paths, many
 
 
-def told(script: str, captures: list[Path]) -> str:
+@cache
+def told(script: str, captures: tuple[Path, ...]) -> str:
     environment = os.environ | {"ROCEKIT_COMPILED": "0", "PYTHONPATH": str(PACKAGE.parent)}
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, captures)],
@@ -71,7 +73,7 @@ def told(script: str, captures: list[Path]) -> str:
     ).stdout
 
 
-def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -> None:
+def test_one_by_one_or_together_the_analysis_is_the_same(captures: tuple[Path, ...]) -> None:
     together, one_by_one = told(TELL, captures), told(ONE_BY_ONE + TELL, captures)
     assert len(together.splitlines()) == len(captures)
     for a, b in zip(together.splitlines(), one_by_one.splitlines(), strict=True):
@@ -80,7 +82,7 @@ def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -
 
 @pytest.mark.parametrize(("packets", "ns"), [(60, 1 << 40), (1 << 20, 2_000)])
 def test_a_lobby_is_overdue_at_the_same_packet_one_by_one_or_together(
-    captures: list[Path], packets: int, ns: int
+    captures: tuple[Path, ...], packets: int, ns: int
 ) -> None:
     limited = LIMITED.format(packets, ns)
     some = captures[:: len(captures) // 3]
@@ -89,12 +91,12 @@ def test_a_lobby_is_overdue_at_the_same_packet_one_by_one_or_together(
     assert together != told(TELL, some)
 
 
-def test_few_slots_at_first_remember_the_same(captures: list[Path]) -> None:
+def test_few_slots_at_first_remember_the_same(captures: tuple[Path, ...]) -> None:
     some = captures[:: len(captures) // 3]
     assert told(TELL, some) == told(ALL_SLOTS + TELL, some)
 
 
-def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captures: list[Path]) -> None:
+def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captures: tuple[Path, ...]) -> None:
     by_themselves = told(SMALL + TAKEN_OUT.format(0) + TELL, captures)
     in_their_batches = told(SMALL + TAKEN_OUT.format(1 << 40) + TELL, captures)
     assert len(by_themselves.splitlines()) == len(captures)
@@ -102,7 +104,7 @@ def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captur
         assert a == b
 
 
-def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures: list[Path]) -> None:
+def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures: tuple[Path, ...]) -> None:
     decoder, tail = Decoder(), ((), ())
     with open_capture(captures[-1], batch_frames=500) as reader:
         for packets in map(decoder.decode, reader):
@@ -133,7 +135,7 @@ COUNT = (
 def test_most_packets_of_large_messages_wait_together(tmp_path: Path) -> None:
     path = tmp_path / "large.pcap"
     packets = generate(path, Traffic(packets=5000, pairs=300)).packets
-    assert int(told(COUNT, [path])) > 0.7 * packets
+    assert int(told(COUNT, (path,))) > 0.7 * packets
 
 
 def test_chains_go_on_with_the_next_batch(tmp_path: Path) -> None:

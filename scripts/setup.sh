@@ -213,13 +213,23 @@ compile_imported() {
     return 0
 }
 
+# Have uv install $@: it takes a quarter of the processor time that pip takes. It fails where there is none, and
+# where pip is told of another index, which uv does not know.
+install_with_uv() {
+    [ -x "$VENV/bin/uv" ] || return 1
+    ! "$VENV/bin/python" -m pip config list | grep -qE '[.](index-url|no-index)=' || return 1
+    "$VENV/bin/uv" pip install -q --no-cache --python "$VENV/bin/python" "$@" </dev/null >"$VENV/uv.log" 2>&1
+}
+
 # Install the project with the extras $1. The compiler works beside pip, which has setuptools and Cython by then.
 install_compiled() {
     local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile -q) building status
-    "${pip[@]}" "setuptools>=77" "Cython>=3.3.1" </dev/null || return 1
+    local first=("setuptools>=77" "Cython>=3.3.1") rest=(--no-build-isolation -e ".[$extras]")
+    "${pip[@]}" --only-binary uv uv "${first[@]}" </dev/null 2>/dev/null || "${pip[@]}" "${first[@]}" </dev/null || return 1
     compile_loops </dev/null >"$VENV/compiled.log" 2>&1 &
     building=$!
-    ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" --no-build-isolation -e ".[$extras]" </dev/null
+    ROCEKIT_COMPILED_ELSEWHERE=1 install_with_uv "${rest[@]}" ||
+        ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" "${rest[@]}" </dev/null
     status=$?
     compile_imported
     # Without a compiler the same modules run as plain Python: that is no failure, for setup.py neither.

@@ -174,6 +174,22 @@ def test_a_kernel_lacks_an_initial_ram_disk_only_where_none_boots(
     assert (done.returncode == 0) == without
 
 
+@pytest.mark.parametrize(
+    ("told", "with_uv"),
+    [("global.extra-index-url='file:///x'", True), ("", True), (":env:.index-url='https://x'", False)],
+)
+def test_uv_installs_unless_pip_is_told_of_another_index(tmp_path: Path, told: str, with_uv: bool) -> None:
+    """uv does not read pip's configuration: it would ask PyPI, or fail after it has waited."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, does in (("python", f'echo "{told}"'), ("uv", f"echo $* >{tmp_path}/installed")):
+        (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+        (programs / name).chmod(0o755)
+    script = f". scripts/setup.sh; VENV={tmp_path}; install_with_uv -e .[dev]"
+    done = subprocess.run(["bash", "-uc", script], cwd=ROOT, timeout=60, check=False)
+    assert (done.returncode == 0) == (tmp_path / "installed").exists() == with_uv
+
+
 def test_compiling_waits_for_the_first_packages_and_not_for_the_others(tmp_path: Path) -> None:
     """scripts/setup.sh installs packages in the background; apt-get itself would change this machine."""
     script = f"""

@@ -16,7 +16,7 @@ cdef str NAK_MISSED
 cpdef list name_causes(object evidence, list stories)
 
 
-@cython.locals(repeats=list, first=GoBack, again=GoBack, arrived=bint, nak=Event)
+@cython.locals(repeats=list, first=GoBack, again=GoBack, nak=Event)
 cpdef bint _name_cause(object evidence, Story story, Overtaken overtaken)
 
 

@@ -39,7 +39,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
     UNDECIDED,
 )
-from rocekit.findings.stories.copies import is_mixed, may_be_late, refused_too_soon, was_overtaken
+from rocekit.findings.stories.copies import arrived, is_mixed, may_be_late, refused_too_soon, was_overtaken
 from rocekit.findings.stories.doubts import ON_TIME, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
@@ -117,13 +117,8 @@ def _name_cause(evidence: Evidence, story: Story, overtaken: Overtaken) -> bool:
         story.rule, story.certain = REORDERING, False
         return True
     if story.naks:
-        first = story.go_backs[0] if story.go_backs else None
-        arrived = first is not None and first.opener.after_ack
-        if first is not None and first.cause == NAK_MISSED and first.time_ns < story.naks[0].time_ns:
-            # It filled the hole before the NAK, and nothing made the requester send it again.
-            arrived = arrived or first.first_sight == first.packets
-        story.rule = REORDERING if arrived else LOSS
-        if not arrived and may_be_late(story):
+        story.rule = REORDERING if arrived(story) else LOSS
+        if story.rule == LOSS and may_be_late(story):
             story.certain, story.or_overtaken = False, True
         return True
     again = repeats[0] if repeats else None

@@ -24,6 +24,14 @@ cpdef bint refused_too_soon(Story story)
 cpdef bint is_acknowledged_before(Story story)
 
 
+@cython.locals(first=GoBack)
+cpdef bint arrived(Story story)
+
+
+@cython.locals(transfer=Transfer, event=Event, psn=int64_t, since_ns=int64_t)
+cpdef bint _came_between(Story story, GoBack run)
+
+
 cpdef bint may_be_late(Story story)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.findings.stories.loss_place import LostCopy
+from rocekit.track.causes import NAK_MISSED
 from rocekit.track.passes import (
     ANSWERED,
     BEFORE,
@@ -78,8 +79,39 @@ def is_acknowledged_before(story: Story) -> bool:
     return bool(story.naks)
 
 
+def arrived(story: Story) -> bool:
+    """Whether the packet that the story's NAKs name had arrived before its requester went back for them."""
+    first = story.go_backs[0] if story.go_backs else None
+    if first is None:
+        return False
+    if first.cause == NAK_MISSED and first.time_ns < story.naks[0].time_ns:
+        # It filled the hole before the NAK, and nothing made the requester send it again.
+        return first.opener.after_ack or first.first_sight == first.packets
+    return first.opener.after_ack and not _came_between(story, first)
+
+
+def _came_between(story: Story, run: GoBack) -> bool:
+    """Whether the story's packet was sent again between its NAK and a run, so that this copy may be the one
+    that arrived.
+    """
+    transfer = story.held_by()
+    if transfer is None:
+        return False
+    psn, since_ns = story.psn, story.naks[0].time_ns
+    for event in transfer.events:  # asked for each NAK: a generator takes longer
+        if (
+            event.kind == "repeat"
+            and event.psn <= psn <= event.last_psn
+            and since_ns < event.time_ns < run.time_ns
+        ):
+            return True
+    return False
+
+
 def may_be_late(story: Story) -> bool:
     """Whether the NAKs leave open if their packet was lost, or only came late."""
+    if story.go_backs and story.go_backs[0].opener.after_ack:
+        return True  # it had arrived, but perhaps only as a copy that was sent since the NAK
     return is_open(story) or is_acknowledged_before(story) or is_answered(story) or is_second(story)
 
 

@@ -43,6 +43,10 @@ _RECENT_WAITS: Final = 16
 _NEVER_NS: Final = 1 << 62
 #: How many of the latest stories are searched for the loss of a late packet.
 _RECENT: Final = 1024
+#: The identifications of packets that a host sent shortly after each other are so near (see ``recent``).
+_NEAR_IDS: Final = 1024
+_ID_MASK: Final = 0xFFFF
+_AGAIN: Final = ("repeat", "late")
 _LOSSES: Final = frozenset({LOSS, TAIL_LOSS})
 
 
@@ -50,7 +54,7 @@ def join_late_packets(evidence: Evidence, stories: list[Story]) -> list[Story]:
     """The stories; a late packet joins its loss (then ``reordering``), else it is a ``duplicate``."""
     kept: list[Story] = []
     for story in stories:
-        if story.rule in _LOSSES and _came_twice(evidence, story):
+        if story.rule in _LOSSES and (_original_came(story) or _came_twice(evidence, story)):
             story.rule = REORDERING
         if not _is_late_packet(evidence, story):
             kept.append(story)
@@ -264,6 +268,25 @@ def _came_twice(evidence: Evidence, story: Story) -> bool:
             if event.time_ns - since_ns >= _AT_ONCE_NS:
                 return True
             story.certain = False  # so soon it is a copy, or the original by chance
+    return False
+
+
+def _original_came(story: Story) -> bool:
+    """Whether what was first seen in the repeat came once more, and had been sent before: the original, late.
+
+    A sender that counts the identifications of its packets gives the original the lower one.
+    """
+    transfer, runs = story.held_by(), story.runs()
+    if transfer is None or not runs or not story.connection.overtaken[story.side] or story.places:
+        return False
+    first = runs[0].opener
+    if not first.first_sight or first.psn != story.psn or not first.ip_id:
+        return False
+    for event in transfer.events:  # asked for each loss: a generator takes longer
+        if event.kind not in _AGAIN or event.psn != story.psn or event.time_ns <= first.time_ns:
+            continue
+        if event.ip_id and 0 < (first.ip_id - event.ip_id) & _ID_MASK < _NEAR_IDS:
+            return True
     return False
 
 

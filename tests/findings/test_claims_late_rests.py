@@ -4,6 +4,7 @@ it was lost.
 
 from __future__ import annotations
 
+import pytest
 from talk import MS, TIMEOUT, US, Talk, of_rule
 
 from rocekit.findings import Finding
@@ -36,8 +37,9 @@ def behind_new_packets(*, nak: bool = False, waits_ns: int = 200 * US) -> Talk:
     return t
 
 
-def test_it_is_no_loss_and_no_repeat() -> None:
-    findings = behind_new_packets().findings()
+@pytest.mark.parametrize("waits_ns", [200 * US, 2 * MS])
+def test_it_is_no_loss_and_no_repeat(waits_ns: int) -> None:
+    findings = behind_new_packets(waits_ns=waits_ns).findings()
     (loss,) = of_rule(findings, "loss")
     assert (loss.evidence["psns"], loss.evidence["lost_packets"]) == ([2, 25], 2)
     assert told(findings) == ["loss", "reordering"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocekit.track.passes import Pass
 
 #: A rest that comes so late may be a repeat.
-_SOON_NS: Final = 1_000_000
+_SOON_NS: Final = 10_000_000
 _UNTOLD: Final = frozenset({"timeout", NAK_MISSED})
 
 

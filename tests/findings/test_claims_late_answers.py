@@ -144,3 +144,26 @@ def test_answers_in_the_order_in_which_repeats_came_leave_a_lost_one_open(tmp_pa
     at_b[at], at_b[at + 1] = (Frame(at_b[k].data, at_b[n].time_ns) for k, n in ((at + 1, at), (at, at + 1)))
     (found,) = of_rule(findings_of_two(tmp_path, at_a, at_b), "implied-nak")
     assert "beyond va.pcap" not in found.title
+
+
+def lost_and_doubled(*, copied: bool) -> Talk:
+    """PSN 120 gets no answer, and its repeat gets two: that came twice, or only one of them is to it."""
+    t = Talk()
+    t.connect()
+    for psn in range(80, 120):
+        settled(t, psn)
+        t.wait(200 * US)
+    t.send(120)
+    t.wait(TIMEOUT)
+    again = t.send(120)[120]
+    if copied:
+        t.again(again)
+    t.wait(20 * US)
+    t.ack(120)
+    t.ack(120)
+    return t
+
+
+def test_each_copy_of_a_repeat_draws_an_answer() -> None:
+    assert "timeout-too-short" in [f.rule for f in lost_and_doubled(copied=False).findings()]
+    assert "timeout-too-short" not in [f.rule for f in lost_and_doubled(copied=True).findings()]

@@ -263,7 +263,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     if not needs_answer and run.cause == "timeout" and skipped is None:
         proven = _is_one_more(run)
         if proven or _comes_too_soon(run):
-            story.rule, story.certain = TIMEOUT_TOO_SHORT, proven
+            # Where the network makes copies, it may have made one of the repeat behind the capture.
+            story.rule, story.certain = TIMEOUT_TOO_SHORT, proven and not story.connection.duplicates
             return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
@@ -323,12 +324,14 @@ def _is_to_repeat(run: GoBack) -> bool:
 def _is_one_more(run: GoBack) -> bool:
     """Whether a response after a repeat proves that the first transmission was answered, only late.
 
-    Each repeated packet draws one ACK at most, so one more is to the first transmission; an ACK of what is
-    before the run may be to a copy of that.
+    Each repeated packet draws one ACK at most, and each copy of it, so one more is to the first transmission;
+    an ACK of what is before the run may be to a copy of that.
     """
     psn = run.opener.answer_psn
     of_run = psn is not None and psn >= run.first_psn
-    return of_run and not run.after_ack and run.opener.same_answers > run.packets
+    events = (e for t in run.transfers for e in t.events)
+    copies = sum(e.kind == "duplicate" and e.time_ns >= run.time_ns for e in events)
+    return of_run and not run.after_ack and run.opener.same_answers > run.packets + copies
 
 
 def _comes_too_soon(run: GoBack) -> bool:

@@ -114,7 +114,7 @@ def merge(outlines: Outlines, *, one_clock: bool = False) -> Merged:
     found = _Gathered(parts, times, order, numbers, total)
     if flows is not None:
         found.flow, found.encapsulation = SlimColumn.of(flows[0]), SlimColumn.of(flows[1], np.int32)
-    passed_ns = passed(found.seen_ns, UNSEEN, found.flow, found.may_be_copies(groups))
+    passed_ns = passed(found.seen_ns, UNSEEN, found.flow, found.may_be_copies(groups, parts, order))
     if (passed_ns[1:] < passed_ns[:-1]).any():
         rows = np.argsort(passed_ns, kind="stable").astype(np.int32)
         passed_ns = passed_ns[rows]
@@ -188,14 +188,14 @@ class _Gathered:
                 self.frames[file].add(_spread(outline.frame[mine], has, 0))
                 self.hops[file].add(_spread(outline.hop_limit[mine], has, 0))
 
-    def may_be_copies(self, groups: int) -> NDArray[np.bool_]:
+    def may_be_copies(self, groups: int, outlines: Sequence[Outline], order: SlimColumn) -> NDArray[np.bool_]:
         """Which packets may have been made behind the first point: copies, and those that are corrupted.
 
-        A copy comes at once behind an equal packet. Without IPv4 identifications, so are packets that are
-        sent again, but these come later.
+        A copy equals another packet. Without IPv4 identifications, so do packets that are sent again; but a
+        copy comes at once.
 
         Args:
-            groups: how many groups there are.
+            groups: how many groups there are; order: as for ``__init__``.
         """
         found = np.empty(len(self.identity), np.bool_)
         for at, states in self._icrc_states.pieces():
@@ -208,14 +208,17 @@ class _Gathered:
             here = np.bincount(piece - least)
             counts[least : least + len(here)] += here.astype(np.int32)
         equal = np.concatenate([at + np.flatnonzero(counts[p] > 1) for at, p in self.identity.pieces()])
+        told = looked_up([outline.ip_id for outline in outlines], order[equal]) != 0
+        found[equal[told]] = True
+        equal = equal[~told]
         identity = self.identity[equal]
         for seen in self.seen_ns:
             times = seen[equal]
             has = np.flatnonzero(times != UNSEEN)
-            order = has[np.lexsort((times[has], identity[has]))]
-            soon = np.diff(times[order]) < _COPY_NS
-            copies = np.flatnonzero(soon & (np.diff(identity[order]) == 0))
-            found[equal[order[copies]]] = found[equal[order[copies + 1]]] = True
+            by_time = has[np.lexsort((times[has], identity[has]))]
+            soon = np.diff(times[by_time]) < _COPY_NS
+            copies = np.flatnonzero(soon & (np.diff(identity[by_time]) == 0))
+            found[equal[by_time[copies]]] = found[equal[by_time[copies + 1]]] = True
         return found
 
     def reorder(self, rows: Numbers) -> None:

@@ -80,10 +80,11 @@ def _names(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[s
     """The experiments to make where none is named."""
     if not given.drawn:
         return list(UNUSUAL if given.unusual else EXPERIMENTS)
-    first, _, last = given.drawn.partition("-")
-    if not (first.isdecimal() and (last or first).isdecimal()):
-        parser.error("--drawn: seeds, such as 1-20")
-    return [f"{PREFIX}{seed}" for seed in range(int(first), int(last or first) + 1)]
+    first, dash, last = given.drawn.partition("-")
+    last = last if dash else first
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        parser.error(f"--drawn {given.drawn}: give seeds, such as 7 or 1-20")
+    return [f"{PREFIX}{seed}" for seed in range(int(first), int(last) + 1)]
 
 
 def _is_known(name: str) -> bool:

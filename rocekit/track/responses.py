@@ -184,7 +184,8 @@ class Responses:
         if self.naks is None or len(self.naks) >= _NAKS_KNOWN:
             self.naks = set()
         if nak in self.naks:
-            return True
+            # Of a sender that was never seen to use another identification, it tells nothing.
+            return self.last_id != 0 or {n % _IDS for n in self.naks} != {ip_id}
         self.naks.add(nak)
         return False
 

@@ -5,6 +5,7 @@ Each has the IPv4 identification of the packet that it is a copy of, which came 
 
 from __future__ import annotations
 
+import pytest
 from talk import MS, US, Talk, named, of_rule, only, settled
 
 from rocekit.track.events import Event
@@ -73,24 +74,15 @@ def test_a_copy_of_an_rnr_nak_is_a_copy() -> None:
     assert copies.title.startswith("2 acknowledgements came again")
 
 
-def test_an_rnr_nak_that_is_sent_again_is_another() -> None:
-    t = settled(Talk(), 99)
-    t.send(100)
-    for _ in range(3):
-        t.wait(20 * US)
-        t.rnr(100)
-        t.wait(3 * MS)
-        t.send(100)
-    t.wait(20 * US)
-    t.ack(100)
-    (connection,) = t.evidence().connections
-    assert (connection.rnr_naks, connection.copied_ack_count) == (3, 0)
-
-
-def test_identifications_that_are_all_alike_tell_nothing() -> None:
+@pytest.mark.parametrize("identification", [None, 0, 7])
+@pytest.mark.parametrize("begins_settled", [True, False])
+def test_rnr_naks_that_are_sent_again_are_others(identification: int | None, begins_settled: bool) -> None:
+    """Their identifications differ; those that are all alike tell nothing, of the first NAKs either."""
     t = Talk()
-    t.common = {"identification": 7}
-    settled(t, 99)
+    if identification is not None:
+        t.common = {"identification": identification}
+    if begins_settled:
+        settled(t, 99)
     t.send(100)
     for _ in range(3):
         t.wait(20 * US)

@@ -53,8 +53,11 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     bad = _corrupted(evidence)
     for story in stories:
         view = CaptureView(evidence, story, bad)
-        if not (story.rule == REORDERING and not story.go_backs and view.has_estimated_order(story)):
-            kept.append(story)
+        if story.rule == REORDERING and view.has_estimated_order(story):
+            if not story.go_backs:
+                continue
+            story.rule, story.certain, story.late = LOSS, False, []
+        kept.append(story)
         if not view.points or story.rule not in _DECIDED:
             continue
         if (story.connection.id, story.side) not in evidence.transfers_of:

@@ -184,8 +184,7 @@ class Responses:
         if self.naks is None or len(self.naks) >= _NAKS_KNOWN:
             self.naks = set()
         if nak in self.naks:
-            # Of a sender that was never seen to use another identification, it tells nothing.
-            return self.last_id != 0 or {n % _IDS for n in self.naks} != {ip_id}
+            return True
         self.naks.add(nak)
         return False
 

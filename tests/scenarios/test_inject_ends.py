@@ -18,11 +18,18 @@ from click.testing import CliRunner
 from rocekit import cli
 from rocekit.journal import read_journal
 
-ROCEKIT = [sys.executable, "-c", "import sys; from rocekit.cli import main; sys.exit(main())", "inject"]
+#: Its journal is written out 4 KiB at a time, and not a megabyte, so that a run is in its middle soon.
+ROCEKIT = [
+    sys.executable,
+    "-c",
+    "import sys; from rocekit.files import new_file; new_file._BUFFER = 4096\n"
+    "from rocekit.cli import main; sys.exit(main())",
+    "inject",
+]
 SOFT = ("--backend", "soft")
 #: Gives up after four transmissions, 268 ms and more apart: a busy machine may not run a side for 100 ms.
 HASTY = ("-u", "16", "--retry", "3")
-#: The journal is written out half a megabyte at a time: small messages come there with a tenth of the work.
+#: Small messages fill a journal with a tenth of the work.
 SMALL = ("-s", "8")
 LIMIT_S = 60.0
 

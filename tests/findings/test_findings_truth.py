@@ -1,6 +1,6 @@
 """The findings are what happened: seeded runs of soft endpoints with faults, compared with their own record.
 
-A thousand runs, shared out among the kinds of faults, or by default a third of them of a kind that allows no
+A thousand runs, shared out among the kinds of faults, or by default a sixth of them of a kind that allows no
 mistake; more with ``ROCEKIT_SEEDS=20000 pytest tests/findings/test_findings_truth.py``.
 ``benchmarks/findings.py`` reports precision and recall of each rule.
 """
@@ -11,7 +11,7 @@ import pytest
 from amount import runs
 from fault_truth import KINDS, Kind, outcomes
 
-SEEDS, FEWER_SEEDS = runs(1000, always=True), runs(1000, share=3)
+SEEDS, FEWER_SEEDS = runs(1000, always=True), runs(1000)
 
 #: The shares of what must be named that may be missed, and of runs in which something else may be said, where
 #: the packets do not tell for certain (see the report in benchmarks/README.md).

@@ -21,9 +21,9 @@ if _AMOUNT not in AMOUNTS:
 EVERYTHING = _AMOUNT == "everything"
 MORE = EVERYTHING or _AMOUNT == "more"
 
-LESS_EXAMPLES = 6
-"""By default a property is tried with one in so many of its examples."""
-FEWEST_EXAMPLES = 12
+LESS_EXAMPLES = 6 if MORE else 12
+"""A property is tried with one in so many of its examples."""
+FEWEST_EXAMPLES = 10
 
 _NEEDS_MORE = "scripts/test --more runs it too: some minutes more in the lab"
 _NEEDS_EVERYTHING = "scripts/test --everything runs it too: many minutes more in the lab"
@@ -39,7 +39,7 @@ def runs(everything: int, *, always: bool = False, share: int = LESS_EXAMPLES) -
     """How many random runs a test does that does so many where nothing is left out.
 
     ``always``: by default too, because it claims a share of them, which fewer would not show.
-    ``share``: by default one in so many.
+    ``share``: but for everything, one in so many.
     """
     wanted = os.environ.get("ROCEKIT_SEEDS")
     return int(wanted) if wanted else everything if always else examples(everything, share)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from amount import runs
 from test_compiled import PACKAGE, TELL
 
 from rocekit.capture import open_capture
@@ -50,7 +51,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Random programs over soft endpoints in all weathers, and many QPs at once with losses and marks."""
     folder = tmp_path_factory.mktemp("captures")
     paths = []
-    for seed in range(24):
+    for seed in range(runs(24, share=2)):
         path = folder / f"{seed}.pcapng"
         run(random_program(seed), at_random(WEATHER[seed % len(WEATHER)]), seed, capture=path)
         paths.append(path)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from amount import runs
 from test_compiled import PACKAGE, TELL
 
 from rocekit.capture import open_capture
@@ -55,19 +56,19 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Random programs over soft endpoints in all weathers, and many QPs at once without and with losses."""
     folder = tmp_path_factory.mktemp("captures")
     paths = []
-    for seed in range(30):
+    for seed in range(runs(30, share=2)):
         path = folder / f"{seed}.pcapng"
         run(random_program(seed), at_random(WEATHER[seed % len(WEATHER)]), seed, capture=path)
         paths.append(path)
     path = folder / "reads.pcap"  # of one response, of nine, and of 1,954
     generate(
-        path, Traffic(packets=12_000, operations=("READ",), sizes=(8, 9000, 2_000_000), loss=0.003, pairs=3)
+        path, Traffic(packets=6_000, operations=("READ",), sizes=(8, 9000, 2_000_000), loss=0.003, pairs=3)
     )
     paths.append(path)
     for name, loss, pairs in (("clean", 0.0, 3), ("lossy", 0.01, 3), ("many", 0.002, 300)):
         path = folder / f"{name}.pcap"
         traffic = Traffic(
-            packets=12_000, operations=OPERATIONS, sizes=(8, 3000, 9000), loss=loss, ecn=0.02, pairs=pairs
+            packets=6_000, operations=OPERATIONS, sizes=(8, 3000, 9000), loss=loss, ecn=0.02, pairs=pairs
         )
         generate(path, traffic)
         paths.append(path)
@@ -182,7 +183,7 @@ def test_most_packets_are_in_order(
     tmp_path: Path, operation: str, pairs: int, loss: float, least: float
 ) -> None:
     path = tmp_path / "x.pcap"
-    generate(path, Traffic(packets=12_000, operations=(operation,), pairs=pairs, loss=loss))
+    generate(path, Traffic(packets=6_000, operations=(operation,), pairs=pairs, loss=loss))
     assert float(told(COUNT, [path], "0")[0]) > least
 
 

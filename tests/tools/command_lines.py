@@ -1,16 +1,17 @@
-"""Lines of a shell, run as they stand; a plain line of ``rocekit`` without a process, which takes longer."""
+"""Lines of a shell, run as they stand; ``rocekit`` at their head without a process, which takes longer."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from places import ROOT
 
 from rocekit.cli import rocekit
@@ -19,6 +20,10 @@ from rocekit.cli import rocekit
 _SHELL = frozenset("$`*?[]{}~\\!|<>&;()#\n")
 #: What stays with a process: limits, clusters and signal handlers.
 _PROCESSES = frozenset({"--limit", "fleet", "record", "trace", "top", "lab", "sandbox", "--sandbox"})
+#: A command with nothing but words, where its errors go, and what follows it.
+_HEAD = re.compile(
+    r"""((?:[^'"|;&<>]|'[^']*'|"[^"]*")+?)\s*(2>&1|2>/dev/null)?\s*(\||;|&&)\s+(.*)""", re.DOTALL
+)
 
 
 class Shown(NamedTuple):
@@ -39,30 +44,57 @@ def words_of(line: str) -> list[str] | None:
 
 
 def run_line(line: str, folder: Path) -> Shown:
-    """Run a line in ``folder``, by Bash unless it is a plain one of ``rocekit``.
+    """Run a line in ``folder``: ``rocekit`` at its head in this process where it can be, all else by Bash.
 
-    Output is that into a pipe, and standard input is empty.
+    Output is that into a pipe, and standard input is empty. What ``rocekit`` prints here is read to its end,
+    though a filter behind it may need less.
     """
+    words = words_of(line)
+    if words is not None:
+        result = _called(words, folder)
+        return Shown(result.exit_code, result.stderr, result.output)
+    head = _HEAD.fullmatch(line)
+    words = None if head is None or "$?" in line or "PIPESTATUS" in line else words_of(head[1])
+    if head is None or words is None:
+        return _by_bash(line, folder)
+    _, errors, then, rest = head.groups()
+    result = _called(words, folder)
+    said = "" if errors == "2>/dev/null" else result.stderr
+    if then == "|":
+        both = errors == "2>&1"
+        after = _by_bash(rest, folder, (result.output if both else result.stdout).encode())
+        said = "" if both else said
+        return Shown(after.status or result.exit_code, said + after.errors, said + after.printed)
+    printed = result.stdout if errors == "2>/dev/null" else result.output
+    if then == "&&" and result.exit_code:
+        return Shown(result.exit_code, said, printed)
+    after = run_line(rest, folder)
+    return Shown(after.status, said + after.errors, printed + after.printed)
+
+
+def _called(words: list[str], folder: Path) -> Result:
+    """What ``rocekit`` with these arguments does in this process."""
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(rocekit, words, prog_name="rocekit")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def _by_bash(line: str, folder: Path, given: bytes = b"") -> Shown:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LC_")}
     environment |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)}
     # The interpreter that runs the tests, whether or not its environment is active.
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    words = words_of(line)
-    if words is not None:
-        with contextlib.chdir(folder):
-            result = CliRunner().invoke(rocekit, words, prog_name="rocekit")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Shown(result.exit_code, result.stderr, result.output)
     done = subprocess.run(
         ["/bin/bash", "-o", "pipefail", "-c", line],
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
         timeout=300,
         check=False,
     )
-    return Shown(done.returncode, done.stdout, done.stdout)
+    told = done.stdout.decode()
+    return Shown(done.returncode, told, told)

@@ -179,7 +179,7 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
         if not known[end]:
             del known[end]
     ips = {ip for connection in kept for ip in connection.ips}
-    tracker._turnarounds = {k: ns for k, ns in tracker._turnarounds.items() if ips.issuperset(k)}
+    tracker._turnarounds = {k: v for k, v in tracker._turnarounds.items() if ips.issuperset(k)}
     del tracker.malformed[MOST_DAMAGED:], tracker.bad_icrc[MOST_DAMAGED:]
     return Evicted(gone, numbers, addresses.order)
 

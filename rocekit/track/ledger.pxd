@@ -28,7 +28,7 @@ cdef class Sink:
     cpdef ended(self, Transfer transfer)
     cpdef settled(self, list transfers)
     cpdef bint forgets(self)
-    cpdef int64_t shortest(self, tuple hosts, int64_t turnaround_ns)
+    cpdef tuple shortest(self, tuple hosts, int64_t turnaround_ns, int64_t timed)
     cpdef given_up(self, list transfers)
 
 

@@ -78,9 +78,14 @@ class Sink:
         """Whether plain transfers are counted and dropped, so that nobody may keep them."""
         return False
 
-    def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
-        """The shortest turnaround of these hosts that any of their connections has seen; 0: unknown."""
-        return turnaround_ns
+    def shortest(
+        self, hosts: tuple[str | None, str | None], turnaround_ns: int, timed: int
+    ) -> tuple[int, int]:
+        """The shortest turnaround of these hosts that any of their connections has seen, 0: unknown.
+
+        And of how many it is the shortest, at least.
+        """
+        return turnaround_ns, timed
 
     def given_up(self, transfers: list[Transfer]) -> None:
         """They ended without a response, and no response to come is theirs."""

@@ -48,5 +48,7 @@ cdef class Passes:
     @cython.locals(of_pass=Pass, event=Event)
     cpdef note(self, Event nak)
 
-    @cython.locals(current=Pass, before=Pass, late=bint, stale=bint, fresh_ns=int64_t)
-    cpdef tuple judge(self, int64_t p, int64_t time_ns, int64_t reached, int64_t sent_ns, int64_t turnaround_ns)
+    @cython.locals(current=Pass, before=Pass, late=bint, stale=bint, surely_ns=int64_t, fresh_ns=int64_t)
+    cpdef tuple judge(
+        self, int64_t p, int64_t time_ns, int64_t reached, int64_t sent_ns, int64_t turnaround_ns, int64_t timed
+    )

@@ -45,6 +45,8 @@ _LONG: Final = 8
 #: A NAK answers nothing that was sent so many parts of the shortest turnaround before it. The shortest one
 #: seen may be longer than the shortest possible, so what was sent between these two is not decided.
 _SOONER: Final = 2
+#: The shortest of fewer times may be many times the shortest possible.
+_TIMED: Final = 16
 
 
 class Pass:
@@ -204,13 +206,16 @@ class Passes:
         lowest = [min(earlier, key=_PSN)] if earlier else []
         of_pass.naks = [*lowest, *[e for e in of_pass.naks[-_NAKS:] if e.psn >= nak.psn], nak]
 
-    def judge(self, p: int, time_ns: int, reached: int, sent_ns: int, turnaround_ns: int) -> tuple[str, Pass]:
+    def judge(
+        self, p: int, time_ns: int, reached: int, sent_ns: int, turnaround_ns: int, timed: int
+    ) -> tuple[str, Pass]:
         """Where the copy was lost that a NAK for ``p`` at ``time_ns`` misses, and the pass that drew the NAK.
 
         Args:
             reached: the highest PSN sent in this pass.
             sent_ns: when ``p`` was last sent; 0: too long ago to be remembered.
-            turnaround_ns: the shortest time from a request to its response; 0: unknown.
+            turnaround_ns: the shortest time from a request to its response, of so many as ``timed``; 0:
+            unknown.
         """
         current, before = self.current, self.before
         # Only a packet behind p draws a NAK for it.
@@ -220,7 +225,7 @@ class Passes:
             late = False  # that pass ended too long ago for its packets to be still on their way
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent; what it sent
         # before ``fresh_ns`` may have.
-        surely_ns = time_ns - turnaround_ns // _SOONER
+        surely_ns = time_ns - (turnaround_ns // _SOONER if timed >= _TIMED else 0)
         fresh_ns = time_ns - turnaround_ns
         stale = late and (current.began_ns > surely_ns or p < current.first)
         if self.is_selective():

@@ -58,6 +58,7 @@ cdef class Recent:
     cdef public int64_t back_ns
     cdef public int64_t once_from
     cdef public int64_t turnaround_ns
+    cdef public int64_t timed
     cdef public int64_t overtaken
     cdef public int64_t _covered
     cdef AllSlots _covered_ring
@@ -139,10 +140,10 @@ cdef class Recent:
 
     cpdef _said_again(self, int64_t slot)
 
-    @cython.locals(took_ns=int64_t)
     cpdef void answered(self, int64_t p, int64_t time_ns) noexcept nogil
+    cdef void _took(self, int64_t took_ns) noexcept nogil
 
-    @cython.locals(q=int64_t, took_ns=int64_t)
+    @cython.locals(q=int64_t)
     cpdef drew(self, int64_t p, int64_t high, int64_t time_ns)
 
     @cython.locals(at=int64_t)

@@ -69,6 +69,7 @@ class Recent:
         back_ns: when the requester last went back; once_from: the PSN from which on none was sent twice. Both
         are set by who judges that.
         turnaround_ns: the shortest time from a request that was sent once to its response; 0: unknown.
+        timed: of how many such times it is the shortest.
         overtaken: how many requests came after one that was sent later, by their identifications.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
         how many had another.
@@ -76,7 +77,7 @@ class Recent:
 
     def __init__(self) -> None:
         self.last_tx_ns = self.last_rx_ns = self.back_ns = 0
-        self.once_from = self.turnaround_ns = self.overtaken = 0
+        self.once_from = self.turnaround_ns = self.timed = self.overtaken = 0
         self.ids_followed, self.ids_broke, self._last_id = 0, 0, -1
         # By slot: the PSN, and when that was first said.
         self._first_said: dict[int, tuple[int, int]] | None = None
@@ -98,6 +99,7 @@ class Recent:
         out.put_ns(self.back_ns)
         out.put(self.once_from)
         out.put(self.turnaround_ns)
+        out.put(self.timed)
         out.put(self.overtaken)
         out.put(self.ids_followed)
         out.put(self.ids_broke)
@@ -127,7 +129,7 @@ class Recent:
         """Become what was written."""
         self.last_tx_ns, self.last_rx_ns = data.take_ns(), data.take_ns()
         self.back_ns, self.once_from = data.take_ns(), data.take()
-        self.turnaround_ns, self.overtaken = data.take(), data.take()
+        self.turnaround_ns, self.timed, self.overtaken = data.take(), data.take(), data.take()
         self.ids_followed, self.ids_broke = data.take(), data.take()
         self._last_id, self._mask, self._covered = data.take(), data.take(), data.take()
         if self._mask == _SLOT:
@@ -355,8 +357,13 @@ class Recent:
     def answered(self, p: int, time_ns: int) -> None:
         """A response to ``p`` came, and no NAK. If ``p`` was sent twice, it may be for either copy (Karn)."""
         if p >= self.once_from and self.sent_psn(p) == p:
-            took_ns = time_ns - self.sent_ns(p)
-            if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
+            self._took(time_ns - self.sent_ns(p))
+
+    def _took(self, took_ns: int) -> None:
+        """A request that was sent once was answered after so long."""
+        if took_ns > 0:
+            self.timed += 1
+            if took_ns < self.turnaround_ns or self.turnaround_ns == 0:
                 self.turnaround_ns = took_ns
 
     def drew(self, p: int, high: int, time_ns: int) -> None:
@@ -369,9 +376,7 @@ class Recent:
             return
         for q in range(p + 1, min(p + RING, high)):
             if self.sent_psn(q) == q:
-                took_ns = time_ns - self.sent_ns(q)
-                if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
-                    self.turnaround_ns = took_ns
+                self._took(time_ns - self.sent_ns(q))
                 return
 
     def covered_upto(self, p: int) -> int:

@@ -72,9 +72,10 @@ cdef class Responses:
     @cython.locals(kind=int64_t)
     cpdef count_refusal(self, Rows r, Py_ssize_t i, str operation)
 
-    cpdef int64_t _turnaround_ns(self)
+    @cython.locals(recent=Recent)
+    cpdef tuple _turnaround(self)
 
-    @cython.locals(p=int64_t, sent_ns=int64_t, troubles=Troubles)
+    @cython.locals(p=int64_t, sent_ns=int64_t, troubles=Troubles, shortest_ns=int64_t, timed=int64_t)
     cpdef _judge(self, Event nak)
 
     @cython.locals(progress=Progress)

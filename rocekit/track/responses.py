@@ -81,7 +81,7 @@ class Responses:
         if troubles is not None and troubles.repeats.unanswered is not None:
             opening = self.answered = troubles.repeats.unanswered
             troubles.repeats.answer(opening, p, frame)
-            opening.answer_ns, opening.turnaround_ns = time_ns, self._turnaround_ns()
+            opening.answer_ns, opening.turnaround_ns = time_ns, self._turnaround()[0]
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
@@ -432,10 +432,13 @@ class Responses:
             transfer.last_frame = frame
             self.ledger.sink.ended(transfer)
 
-    def _turnaround_ns(self) -> int:
-        """The shortest time from a request to its response, of all connections of these hosts; 0: unknown."""
-        ips, side = self.connection.ips, self.ledger.side
-        return self.ledger.sink.shortest((ips[side], ips[1 - side]), self.recent.turnaround_ns)
+    def _turnaround(self) -> tuple[int, int]:
+        """The shortest time from a request to its response, of all connections of these hosts; 0: unknown.
+
+        And of how many such times it is the shortest.
+        """
+        ips, side, recent = self.connection.ips, self.ledger.side, self.recent
+        return self.ledger.sink.shortest((ips[side], ips[1 - side]), recent.turnaround_ns, recent.timed)
 
     def _judge(self, nak: Event) -> None:
         """Note where the copy was lost that the NAK misses."""
@@ -446,8 +449,9 @@ class Responses:
         troubles = troubles_of(self.ledger, self.progress, self.recent)
         passes = troubles.passes
         self.recent.drew(p, self.progress.high, nak.time_ns)
+        shortest_ns, timed = self._turnaround()
         nak.copy, nak.of_pass = passes.judge(
-            p, nak.time_ns, troubles.repeats.reached(), sent_ns, self._turnaround_ns()
+            p, nak.time_ns, troubles.repeats.reached(), sent_ns, shortest_ns, timed
         )
         passes.note(nak)
         if (

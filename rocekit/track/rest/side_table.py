@@ -34,13 +34,16 @@ class SideTable(Sink):
         self._sides: list[Requests | PackedSide | tuple[Rows, int] | None] = []
         # A state machine for sides of which the capture has one packet: one is over before the next begins.
         self._spare: Requests | None = None
-        self._turnarounds: dict[tuple[str | None, str | None], int] = {}
+        self._turnarounds: dict[tuple[str | None, str | None], tuple[int, int]] = {}
 
-    def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
-        known_ns = self._turnarounds.get(hosts, 0)
-        if turnaround_ns and (not known_ns or turnaround_ns < known_ns):
-            known_ns = self._turnarounds[hosts] = turnaround_ns
-        return known_ns
+    def shortest(
+        self, hosts: tuple[str | None, str | None], turnaround_ns: int, timed: int
+    ) -> tuple[int, int]:
+        known_ns, of = self._turnarounds.get(hosts, (0, 0))
+        if turnaround_ns and (not known_ns or turnaround_ns < known_ns or timed > of):
+            known_ns = turnaround_ns if not known_ns or turnaround_ns < known_ns else known_ns
+            self._turnarounds[hosts] = known_ns, max(of, timed)
+        return known_ns, max(of, timed)
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         """Count the packet at row ``i`` as one of its connection."""

@@ -215,3 +215,33 @@ def test_an_atomic_answered_twice_may_be_late_where_the_network_makes_copies() -
     t.atomic_answer(101)
     found = only(t.findings(), "loss")
     assert found.title.startswith("PSN 100 was probably lost on ")
+
+
+@pytest.mark.parametrize("moved", ["nothing", "behind the next answer", "behind the repeat"])
+def test_an_answer_that_its_file_has_too_late_need_not_be_lost(tmp_path: Path, moved: str) -> None:
+    """rxe's host stamps a packet when it queues it; another processor's packets may be taken before it."""
+    t = Talk()
+    t.connect()
+    for psn in range(90, 100):
+        t.atomic(psn)
+        t.wait(60 * US)
+        t.atomic_answer(psn)
+    t.atomic(100)
+    t.atomic(101)
+    t.wait(60 * US)
+    answer = t.atomic_answer(100)
+    place = {"behind the next answer": t.atomic_answer(101)}
+    t.wait(60 * US)
+    place["behind the repeat"] = t.atomic(100)
+    t.atomic(101)
+    t.wait(60 * US)
+    for psn in (100, 101):
+        t.atomic_answer(psn)
+    files = at_both_ends(tmp_path, t, set())
+    if moved in place:
+        frames = list(t.frames)
+        frames.insert(place[moved] - 1, frames.pop(answer - 1))
+        files[0].write_bytes(pcap(frames, unit="ns"))
+    found = only(rocekit.analyze(*files).findings, "implied-nak")
+    assert "places" not in found.evidence or moved == "nothing"
+    assert ("probably" in found.title) == (moved != "nothing")

@@ -382,3 +382,18 @@ def test_datagrams_are_counted(tmp_path: Path) -> None:
         ("datagrams", RIGHT, "3 datagrams"),
         ("datagrams' end", RIGHT, "sent"),
     ]
+
+
+def test_a_response_that_a_later_one_showed_missing_is_the_cause_though_another_was_under_way() -> None:
+    """2 was lost, and 3 shows it; answers to a request sent again before come only behind the repeat."""
+    talk = Talk()
+    for at in (0, 5):
+        talk.send(A, READ_REQUEST, 1, at, length=3 * 1024)
+    for psn, arrives in ((1, 1), (2, None), (3, 1)):
+        talk.send(B, READ_MIDDLE, psn, 10 * psn, arrives=arrives)
+    for psn in (1, 2, 3):
+        talk.send(B, READ_MIDDLE, psn, 40 + psn, arrives=30)
+    talk.send(A, READ_REQUEST, 2, 50, length=2 * 1024)
+    judge, side = talk.judge(between_b=1)
+    assert judge.of_response(side, 2, side.requests[-1]) == Fate(What.RESPONSE, "between", B)
+    assert judge.of_response(side, 3, side.requests[-1]).what is What.RESPONSE_LATE

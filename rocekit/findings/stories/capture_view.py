@@ -181,16 +181,21 @@ class CaptureView:
         return ""
 
     def later_came_first(self, psn: int, answer: Transmission) -> bool:
-        """Whether the answer to a later PSN came before this one, since the requester last sent its PSN."""
+        """Whether the answer to a later PSN came before this one, since the requester last sent its PSN.
+
+        By their times, or by the file: the requester may have taken them in that order.
+        """
         first = self.points[0]
         came_ns = answer.times_ns.get(first)
         if came_ns is None:
             return False
         asked_ns = max((ns for ns in self._sent_ns(psn) if ns < came_ns), default=0)
+        number = answer.frames[first]
+        later = (t for q in range(psn + 1, psn + _NEAR) for t in self.sent(q, request=False))
         return any(
-            asked_ns < t.times_ns.get(first, 0) < came_ns
-            for q in range(psn + 1, psn + _NEAR)
-            for t in self.sent(q, request=False)
+            asked_ns < t.times_ns[first] and (t.times_ns[first] < came_ns or t.frames[first] < number)
+            for t in later
+            if first in t.times_ns
         )
 
     def is_early_in_file(self, psn: int, sent: Transmission, since_ns: int) -> bool:

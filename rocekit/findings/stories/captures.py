@@ -293,8 +293,16 @@ def _decide_response(
         story.rule, story.certain, story.places = NEEDLESS, False, []
     elif in_time and rule == IMPLIED_NAK and view.order(run.first_psn, in_time[-1], 0, request=False):
         story.rule, story.certain, story.of_response, story.places = REORDERING, True, True, []
-    elif in_time and rule == IMPLIED_NAK and view.later_came_first(run.first_psn, in_time[-1]):
-        # The responder answered a later one first, and the requester may have missed this one then.
+    elif (
+        in_time
+        and rule == IMPLIED_NAK
+        and (
+            view.later_came_first(run.first_psn, in_time[-1])
+            or all(view.is_behind_in_file(t, run.opener.frame) for t in in_time)
+        )
+    ):
+        # A later one came first, and the requester may have missed this one then. Or its file has them behind
+        # the repeat: it may have taken them in that order.
         story.rule, story.certain, story.places = IMPLIED_NAK, False, []
     elif (
         in_time

@@ -359,7 +359,31 @@ class Judge:
         when = self._when([came], start)
         if when.what is What.RESPONSE_LATE and behind and start is not None and came.time_ns < start.time_ns:
             return OPEN  # its time says that it came before, its place in the file that it came after
+        if when.what is What.RESPONSE_LATE and start is not None:
+            return self._skipped_response(side, psn, start, sent) or when
         return Fate(What.RESPONSE, BEHIND, side.dst) if behind else when
+
+    @staticmethod
+    def _skipped_response(
+        side: Side, psn: int, start: Transmission, sent: Sequence[Transmission]
+    ) -> Fate | None:
+        """A PSN's response that was lost, and one behind it in its pass came before the repeat was sent.
+
+        Then a later pass, whose response came behind the repeat, is not why the requester asked again.
+        """
+        own = start.sent.frame if start.sent is not None else 0
+        back = min(
+            (t.sent.frame for t in side.requests if t.sent and t.passed == start.passed - 1), default=0
+        )
+        passes = [
+            t.passed
+            for t in sent
+            if after(t.psn, psn) > 0 and t.got_through and back < t.arrived[0].frame < own
+        ]
+        copies = [t for t in sent if t.psn == psn and passes and t.passed == max(passes)]
+        if copies and not any(t.arrived for t in copies):
+            return Fate(What.RESPONSE, BETWEEN, side.dst)
+        return None
 
     @staticmethod
     def _overtaken(side: Side, copy: Transmission, came: Packet) -> bool:

@@ -94,6 +94,11 @@ class Evidence:
         return frozenset().union(*(order.refused for order in self.orders.values()))
 
     @cached_property
+    def late_in_files(self) -> frozenset[tuple[str, str, int]]:
+        """(Sender, receiver, PSN) of all requests that were overtaken in a file's order, but not by time."""
+        return frozenset().union(*(order.overtaken for order in self.orders.values()))
+
+    @cached_property
     def stories(self) -> list[Story]:
         """The stories: each cause that made a requester repeat, once."""
         if not (self.is_eventful or self.journal is not None or self.sightings is not None):

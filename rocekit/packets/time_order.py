@@ -43,6 +43,8 @@ _MOST_SENDERS: Final = 64
 _LEAST_TURNS: Final = 4
 #: The part of overtaken packets that NAKs name if the responder saw them overtaken; it sends one NAK a gap.
 _REFUSED: Final = 0.6
+#: Of more packets overtaken in the file its order says nothing: several queues wrote it in turn.
+_MOST_OVERTAKEN: Final = 4096
 _SENDER_BITS: Final = 20
 _SAMPLE: Final = 1 << 16
 _KEPT: Final = _SAMPLE // 2
@@ -76,6 +78,7 @@ class TimeOrder:
         shifts_ns: with ``BY_CLOCKS``, by sender, what is added to its times.
         refused: (sender, receiver, PSN) of requests that a later one overtook in the file, and that a NAK
             behind it names, if that is so of most that were overtaken: responders saw the file's order.
+        overtaken: the same of all that a later one overtook in the file, unless they are too many for that.
     """
 
     packets: int
@@ -83,6 +86,7 @@ class TimeOrder:
     by: str = BY_TIME
     shifts_ns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     refused: frozenset[tuple[str, str, int]] = frozenset()
+    overtaken: frozenset[tuple[str, str, int]] = frozenset()
 
     def shifted(self, packets: Packets) -> Packets:
         """Packets at the times of one clock."""
@@ -323,8 +327,11 @@ class OrderSurvey:
         names, named = self._addresses, self._named()
         if not self._are_most(named):
             named = []
-        refused = frozenset((names[src], names[dst], psn) for src, dst, psn in named)
-        return TimeOrder(self.packets, self.furthest_ns, by, MappingProxyType(dict(shifts_ns)), refused)
+        overtaken = self._overtaken if len(self._overtaken) <= _MOST_OVERTAKEN else ()
+        refused, late = (
+            frozenset((names[src], names[dst], psn) for src, dst, psn in some) for some in (named, overtaken)
+        )
+        return TimeOrder(self.packets, self.furthest_ns, by, MappingProxyType(dict(shifts_ns)), refused, late)
 
     def _shifts(self) -> dict[int, int] | None:
         """What to add to each sender's times so that all run forward; None: their clocks are not it.

@@ -149,3 +149,29 @@ def test_the_first_packet_of_a_go_back_whose_rest_was_lost_is_not_late(identifie
     found = of_rule(findings, "loss")[0]
     assert found.evidence["psns"] == [101]
     assert ("probably" in found.title) != identified
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_the_file_has_behind_its_repeat_was_only_probably_lost_before_a_silence(
+    tmp_path: Path, moved: bool
+) -> None:
+    """The last two of four were stamped when they came, and taken from another queue behind the repeat."""
+    talk = settled(Talk(), 99)
+    talk.send(100, 4, only=[100, 101])
+    before = len(talk.frames)
+    talk.send(100, 4, only=[102, 103])
+    talk.wait(40 * MS)
+    talk.send(100, 4)
+    for psn in (101, 101, 101, 103):
+        talk.ack(psn)
+    frames = list(talk.frames)
+    if moved:
+        frames += [frames.pop(before), frames.pop(before)]
+    path = tmp_path / "stamped.pcap"
+    path.write_bytes(pcap(frames, unit="ns"))
+    analysis = rocekit.analyze(path)
+    assert [order.by for order in analysis.capture.orders.values()] == (["time"] if moved else [])
+    found = only(analysis.findings, "tail-loss")
+    assert ("PSN 102 was probably lost" in found.title) == moved
+    assert found.evidence.get("or_overtaken", 0) == moved
+    assert ("The host may have taken it that late" in found.advice) == moved

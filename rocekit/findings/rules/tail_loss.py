@@ -22,9 +22,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         connection, side = stories[0].connection, stories[0].side
         # A loss that the journal shows has no repeat: the packet that the capture has is the repeat.
         lacking = sum(
-            not s.certain and (s.naks_lacking or s.gappy or s.early or not s.go_backs) for s in stories
+            not s.certain and (s.naks_lacking or s.gappy or s.early or s.or_overtaken or not s.go_backs)
+            for s in stories
         )
-        open_ = [s for s in stories if s.go_backs and not (s.certain or s.naks_lacking or s.gappy)]
+        open_ = [
+            s
+            for s in stories
+            if s.go_backs and not (s.certain or s.naks_lacking or s.gappy or s.or_overtaken)
+        ]
         doubtful = sum(not s.go_backs[0].opener.mid_message for s in open_)
         stalled = sum(s.go_backs[0].opener.mid_message and not s.early for s in open_)
         likely = stalled + lacking
@@ -34,8 +39,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         ips = connection.ips
         other = next((said for s in stories if (said := silence_evidence(evidence, ips, *s.stall))), {})
         found |= other
-        if lacking:
-            found["or_not_in_capture"] = lacking
+        overtaken = sum(s.or_overtaken for s in stories)
+        if overtaken:
+            found["or_overtaken"] = overtaken
+        if lacking > overtaken:
+            found["or_not_in_capture"] = lacking - overtaken
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
             either = " or its response" if doubtful else ""

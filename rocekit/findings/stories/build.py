@@ -19,7 +19,7 @@ from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.late_rests import find_late_rests
 from rocekit.findings.stories.naks_alone import doubt_naks_alone
-from rocekit.findings.stories.overtaken import spread_answered
+from rocekit.findings.stories.overtaken import doubt_by_file, spread_answered
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.read_sizes import find_unlike_reads
 from rocekit.findings.stories.stalls import share_stalls
@@ -54,6 +54,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)
     leave_open_begun(stories)
+    doubt_by_file(evidence, stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
 

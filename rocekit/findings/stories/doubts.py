@@ -66,6 +66,10 @@ _BEHIND_ACK: Final = (
     " “Probably” means: the NAK came behind an ACK of its packet, as where responses overtake each other; "
     "the packet may only have come late."
 )
+_BY_FILE: Final = (
+    " “Probably” means: the file has the packet behind its repeat, though its time is earlier. The host may "
+    "have taken it that late: another processor had it in its queue."
+)
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)
 #: A wait so many times shorter than the timeout is no timer's that merely started before.
@@ -186,12 +190,15 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = second = False
+    by_file = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
         gappy = gappy or (story.gappy and not story.begun)
         begun = begun or story.begun
-        if story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
+        if story.or_overtaken and story.rule == TAIL_LOSS:
+            by_file = True
+        elif story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
             if is_open(story):
                 unknown = True
             elif is_acknowledged_before(story):
@@ -210,4 +217,5 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _ANSWERED if answered else ""
     words += _SECOND if second else ""
     words += _BEGUN if begun else ""
+    words += _BY_FILE if by_file else ""
     return words + (_GAPS if gappy else "")

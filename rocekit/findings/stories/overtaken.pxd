@@ -13,6 +13,10 @@ from rocekit.track.transfers cimport Transfer
 cpdef object spread_answered(object stories)
 
 
+@cython.locals(late=frozenset, story=Story, ips=list, side=int64_t)
+cpdef object doubt_by_file(object evidence, object stories)
+
+
 cdef class Overtaken:
     cdef object _evidence
     cdef frozenset _seen

@@ -3,13 +3,15 @@
 * A responder answers each copy of a READ or atomic that arrives in its turn or later (IBA Vol. 1, 9.7.5.1.3).
   At the time of a NAK none had arrived. So more answers than copies sent since are to an earlier copy.
 * Where a capture's times run back, the order in the file may be the one that the responder saw. If that order
-  has the packet behind a later one, and a NAK names it, both say the same.
+  has the packet behind a later one, and a NAK names it, both say the same. After a silence the order in the
+  file leaves open whether the packet was lost.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocekit.findings.stories import TAIL_LOSS
 from rocekit.findings.stories.copies import is_answered, misses_packets
 from rocekit.track.passes import ANSWERED, BEHIND, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
@@ -46,6 +48,18 @@ def spread_answered(stories: Sequence[Story]) -> None:
         for nak in story.naks if transfer.operation not in OWN_RESPONSE else ():
             if nak.copy == BEHIND:
                 nak.copy = ANSWERED
+
+
+def doubt_by_file(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Leave open whether packets were lost after a silence that the file has behind later ones.
+
+    A host stamps a packet that comes before it takes it: another processor may take its repeat sooner.
+    """
+    late = evidence.late_in_files
+    for story in stories if late else ():
+        ips, side = story.connection.ips, story.side
+        if story.rule == TAIL_LOSS and (ips[side], ips[1 - side], story.psn & MASK) in late:
+            story.certain, story.or_overtaken = False, True
 
 
 class Overtaken:

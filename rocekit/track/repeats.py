@@ -81,6 +81,8 @@ class Repeats:
             after = self.repeat_ends()
             if after < high:
                 self.passes.skip(after, high - 1)
+            if self.unanswered is not None:
+                self.unanswered.reached_psn = run.last_psn
             self.run = None
         self.tentative = None
         if p > high and self.ledger.open_read is None:  # else it may be the PSNs of a READ's responses
@@ -404,7 +406,9 @@ class Repeats:
     def answer(self, opening: Event, p: int, frame: int) -> None:
         """The first response to a go-back says what the responder already had (9.7.5.1.2)."""
         opening.answer_psn, opening.answer_frame = p, frame
-        opening.reached_psn = opening.last_psn if self.run is None else self.run.last_psn
+        # A run that is over, as new packets came, has noted how far it came; its opener may be a part of it.
+        last_psn = max(opening.last_psn, opening.reached_psn)
+        opening.reached_psn = last_psn if self.run is None else self.run.last_psn
         self.unanswered = None
 
 

@@ -37,8 +37,8 @@ def _doubt_unproven(stories: Sequence[Story]) -> None:
     """Leave open losses that identifications did not prove, where others of the direction were overtaken."""
     for story in stories:
         # What several captures show needs no identification.
-        if story.rule == LOSS and story.certain and not story.places and is_unproven(story):
-            story.certain = False
+        if story.rule == LOSS and story.certain and not story.places:
+            story.certain = not (is_unproven(story) or _came_once_more(story))
 
 
 def is_unproven(story: Story) -> bool:
@@ -55,6 +55,29 @@ def is_unproven(story: Story) -> bool:
         return False
     opener = runs[0].opener
     return opener.psn == story.psn and bool(opener.first_sight and opener.ip_id) and not opener.resent
+
+
+def _came_once_more(story: Story) -> bool:
+    """Whether what was first seen in the go-back came again, without identification, and for no NAK.
+
+    It was acknowledged, or it came alone, where a requester that goes back sends all behind it as well.
+    Either copy may be the first one, late; or the ACK was lost behind the capture.
+    """
+    runs, transfer = story.runs(), story.held_by()
+    if not story.naks or not runs or transfer is None or story.connection.recoveries[story.side] == SELECTIVE:
+        return False
+    first = runs[0].opener
+    if first.psn != story.psn or not first.first_sight or first.ip_id:
+        return False
+    if any(run.packets == 1 and run.first_psn == story.psn < run.opener.sent_psn for run in runs[1:]):
+        return True
+    return any(
+        event.kind == "repeat"
+        and event.after_ack
+        and event.psn <= story.psn <= event.last_psn
+        and event.time_ns > first.time_ns
+        for event in transfer.events
+    )
 
 
 def is_doubted(story: Story) -> bool:

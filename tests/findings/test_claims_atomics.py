@@ -6,11 +6,12 @@ the shortest possible, and requesters threw away answers that they had.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from capture_bytes import Frame, pcap
-from talk import MS, US, Talk, named, only, settled
+from talk import MS, US, Talk, named, of_rule, only, settled
 
 import rocekit
 from rocekit.track.passes import BEHIND, Passes
@@ -110,13 +111,14 @@ def test_few_answers_do_not_show_that_a_nak_came_too_soon(answers: int) -> None:
     assert found.evidence["or_overtaken"] == 1
 
 
-def at_both_ends(folder: Path, talk: Talk, lost: set[int]) -> list[Path]:
+def at_both_ends(folder: Path, talk: Talk, lost: set[int], *, flight_ns: int = US // 2) -> list[Path]:
     """Captures at a and at b, of which each lacks the frames that are lost on their way to it."""
-    there = [Frame(f.data, f.time_ns + (US // 2 if f.data[29] == 1 else -US // 2)) for f in talk.frames]
+    there = [Frame(f.data, f.time_ns + (flight_ns if f.data[29] == 1 else -flight_ns)) for f in talk.frames]
     files = [folder / "a.pcap", folder / "b.pcap"]
     lost_at_a = {n for n in lost if talk.frames[n - 1].data[29] == 2}
     files[0].write_bytes(pcap([f for n, f in enumerate(talk.frames, 1) if n not in lost_at_a], unit="ns"))
-    files[1].write_bytes(pcap([f for n, f in enumerate(there, 1) if n not in lost - lost_at_a], unit="ns"))
+    at_b = [f for n, f in enumerate(there, 1) if n not in lost - lost_at_a]
+    files[1].write_bytes(pcap(sorted(at_b, key=attrgetter("time_ns")), unit="ns"))
     return files
 
 
@@ -245,3 +247,41 @@ def test_an_answer_that_its_file_has_too_late_need_not_be_lost(tmp_path: Path, m
     found = only(rocekit.analyze(*files).findings, "implied-nak")
     assert "places" not in found.evidence or moved == "nothing"
     assert ("probably" in found.title) == (moved != "nothing")
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_timer_is_not_called_too_short_where_an_earlier_answer_was_lost(
+    tmp_path: Path, missing: bool
+) -> None:
+    """The way takes 60 ms, the timer 100. Where the first answer to 100 is lost, that to 101 shows it."""
+    t, lost = Talk(), set()
+
+    def answered() -> int:
+        first = t.atomic_answer(100)
+        t.atomic_answer(101)
+        return first
+
+    def asked() -> None:
+        for psn in (100, 101):
+            t.atomic(psn)
+
+    t.send(99)
+    t.wait(121 * MS)
+    t.ack(99)
+    asked()
+    t.wait(100 * MS)
+    asked()
+    t.wait(21 * MS)
+    first = answered()
+    t.wait(60 * MS)
+    if missing:
+        lost.add(first)
+        asked()
+    t.wait(40 * MS)
+    answered()
+    t.wait(81 * MS)
+    if missing:
+        answered()
+    files = at_both_ends(tmp_path, t, lost, flight_ns=60 * MS)
+    (found,) = of_rule(rocekit.analyze(*files).findings, "timeout-too-short")
+    assert ("probably" in found.title) == missing

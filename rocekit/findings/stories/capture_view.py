@@ -198,6 +198,16 @@ class CaptureView:
             if first in t.times_ns
         )
 
+    def is_answer_skipped(self, psn: int, until_ns: int) -> bool:
+        """Whether answers to later PSNs came, and none to this one, since the requester last sent its PSN."""
+        first = self.points[0]
+        asked_ns = max((ns for ns in self._sent_ns(psn) if ns < until_ns), default=0)
+        own, *later = (
+            any(asked_ns < t.times_ns.get(first, 0) < until_ns for t in self.sent(q, request=False))
+            for q in range(psn, psn + _NEAR)
+        )
+        return any(later) and not own
+
     def is_early_in_file(self, psn: int, sent: Transmission, since_ns: int) -> bool:
         """Whether the last point's file has a packet before lower ones of its pass, though its time is later.
 

@@ -331,7 +331,9 @@ def _decide_response(
             for psn in psns
             for t in view.sent(psn, request=False)
         )
-        story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, not crossed, []
+        # Or an answer to an earlier copy was lost, and a later one showed the requester that it missed it.
+        missed = rule == IMPLIED_NAK and view.is_answer_skipped(run.first_psn, run.time_ns)
+        story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, not (crossed or missed), []
     elif answers:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, answers[-1], request=False)]

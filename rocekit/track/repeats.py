@@ -219,6 +219,7 @@ class Repeats:
             or (standing is not None and not self._may_be_late(standing, r, i, p))
             or self.recent.seems_newest(r.ip_id[i])
             or (r.ip_id[i] == 0 and self._is_long_missing(p, time_ns))
+            or not self.recent.last_tx_ns  # the first request: no other one of the capture overtook it
         ):
             run = self._new_run(r, i, p)
             late = self.tentative

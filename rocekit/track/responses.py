@@ -345,7 +345,10 @@ class Responses:
             elif event.kind == "response_hole" and event.psn <= p <= event.last_psn:
                 # What was sent after the response behind the hole was not overtaken by it.
                 behind = self.recent.response_id(event.last_psn + 1)
-                anew = anew or (behind != 0 and self.recent.comes_after(r.ip_id[i], behind))
+                if behind:
+                    anew = anew or self.recent.comes_after(r.ip_id[i], behind)
+                elif r.ip_id[i]:  # so many responses came since that its identification is not remembered
+                    anew = anew or not self.recent.is_late_response(r.ip_id[i])
         if again < 0 or again > p:
             return not anew
         # The READ that was sent again has its first response here. (That of rdma_rxe is a middle one.)

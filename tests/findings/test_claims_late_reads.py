@@ -1,0 +1,51 @@
+"""READs whose second request, or whose first one, is not in the capture: what comes late then is not late."""
+
+from __future__ import annotations
+
+from talk import MS, US, Talk, of_rule
+
+
+def test_a_response_that_was_sent_last_is_not_late_however_many_came_since() -> None:
+    """The capture lacks the request for 103 that came between; its identification is above all before."""
+    talk = Talk(mtu=1024)
+    talk.connect()
+    talk.read(100, 100)
+    talk.wait(50 * US)
+    talk.responses(100, 100, lost=(103,))
+    talk.wait(100 * MS)
+    talk.responses(100, 100, skip=3)
+    assert not of_rule(talk.findings(), "reordering")
+
+
+def test_a_response_that_was_sent_before_many_others_is_late() -> None:
+    talk = Talk(mtu=1024)
+    talk.connect()
+    talk.read(100, 100)
+    talk.wait(50 * US)
+    sent = talk.responses(100, 100)
+    talk.frames.append(talk.frames.pop(sent[103] - 1))
+    found = of_rule(talk.findings(), "reordering")
+    assert [f.evidence["psns"] for f in found] == [[103]]
+
+
+def test_the_first_request_of_a_capture_was_overtaken_by_none() -> None:
+    """It was begun among the responses to 100 and 116, which the requester asks for again."""
+    talk = Talk(mtu=1024)
+    talk.connect()
+    talk.ident = 20_000  # far from those of a sender that begins at 0
+    for psn in (100, 116, 132):
+        talk.read(psn, 16)
+    talk.wait(50 * US)
+    before = talk.responses(100, 16, lost=(104,))[111]
+    talk.responses(116, 16, lost=range(117, 132))
+    talk.read(100, 16, skip=4)
+    for psn in (116, 132):
+        talk.read(psn, 16)
+    talk.responses(116, 16, lost=(116,))
+    talk.responses(132, 16)
+    talk.wait(50 * US)
+    talk.responses(100, 16, skip=4)
+    for psn in (116, 132):
+        talk.responses(psn, 16)
+    del talk.frames[:before]
+    assert not of_rule(talk.findings(), "reordering")

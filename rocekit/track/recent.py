@@ -94,17 +94,11 @@ class Recent:
 
     def pack(self, out: NumberWriter) -> None:
         """Write all that are numbers; READ responses and what was said again stay as they are."""
-        out.put_ns(self.last_tx_ns)
-        out.put_ns(self.last_rx_ns)
-        out.put_ns(self.back_ns)
-        out.put(self.once_from)
-        out.put(self.turnaround_ns)
-        out.put(self.timed)
-        out.put(self.overtaken)
-        out.put(self.ids_followed)
-        out.put(self.ids_broke)
-        out.put(self._last_id)
-        out.put(self._mask)
+        for time_ns in (self.last_tx_ns, self.last_rx_ns, self.back_ns):
+            out.put_ns(time_ns)
+        numbers = self.once_from, self.turnaround_ns, self.timed, self.overtaken, self.ids_followed
+        for number in (*numbers, self.ids_broke, self._last_id, self._mask):
+            out.put(number)
         out.put(self._covered if self._covered_ring is None else -1)
         before = at = 0
         while at < (self._mask + 1) * _WORDS:

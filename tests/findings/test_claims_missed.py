@@ -195,3 +195,23 @@ def test_a_nak_for_a_packet_that_takes_a_receive_may_follow_an_rnr_nak_that_is_n
     assert (found.evidence["lost_packets"], places) == (1, [0, 0])  # if it was lost, and who knows where
     assert found.evidence["probably_lost_packets"] == 1
     assert "the capture has no NAK" not in found.advice
+
+
+@pytest.mark.parametrize(("psn", "before"), [(104, 1), (107, 0)])
+def test_a_capture_that_misses_what_a_nak_acknowledges_does_not_show_where_the_next_was_lost(
+    psn: int, before: int
+) -> None:
+    """The file lacks 104 to 109 of a go-back: the responder got those below the PSN that its NAK names."""
+    t = settled(Talk(), 99)
+    t.send(100, 60)
+    t.wait(50 * MS)
+    t.send(100, 60, lost=range(104, 110))
+    t.wait(20 * US)
+    t.nak(psn)
+    t.wait(100 * US)
+    t.send(100, 60, only=range(psn, 160))
+    t.wait(20 * US)
+    t.ack(159)
+    (found,) = (f for f in of_rule(t.findings(), "loss") if psn in f.evidence["psns"])
+    assert found.evidence["lost_before_capture_point"] == before
+    assert found.evidence["lost_behind_capture_point"] == 0

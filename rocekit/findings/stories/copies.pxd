@@ -51,6 +51,10 @@ cpdef list _requests(Story story)
 cpdef object _copy(Story story, str where, Pass of_pass, int64_t until_ns)
 
 
+@cython.locals(first=int64_t, last=int64_t)
+cpdef bint _is_missed(Story story, Pass of_pass)
+
+
 cpdef bint misses_packets(Connection connection)
 
 

@@ -19,6 +19,7 @@ from rocekit.track.passes import (
     OPEN,
     OVERTAKEN,
     SECOND,
+    SELECTIVE,
     THROWN_AWAY,
     UNKNOWN,
 )
@@ -151,7 +152,7 @@ def _requests(story: Story) -> list[LostCopy]:
 def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     """The copy of the story's PSN that was sent in a pass."""
     psn, packets = story.psn, 1
-    if where == BEFORE and (story.gappy or is_mixed(of_pass)):
+    if where == BEFORE and (story.gappy or is_mixed(of_pass) or _is_missed(story, of_pass)):
         where = UNKNOWN
     # A READ's one request takes the PSNs of all its responses. Behind a lost packet, a capture that misses
     # others does not show which were lost too.
@@ -169,6 +170,19 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
 def misses_packets(connection: Connection) -> bool:
     """Whether packets of a connection were acknowledged that the capture does not have."""
     return connection.missed_copies > 0 or len(connection.missed) > 0
+
+
+def _is_missed(story: Story, of_pass: Pass) -> bool:
+    """Whether a pass lacks what is right before a PSN too, which the NAK for it acknowledges.
+
+    So the capture missed those, and the PSN itself perhaps with them.
+    """
+    if not story.naks or story.connection.recoveries[story.side] == SELECTIVE:
+        return False
+    for first, last in of_pass.gaps:  # noqa: SIM110 - asked for each loss: a generator takes longer
+        if first < story.psn <= last:
+            return True
+    return False
 
 
 def is_mixed(of_pass: Pass) -> bool:

@@ -145,16 +145,22 @@ def secrets_of(source: Path, analysis: Analysis) -> Iterator[bytes]:
 
 def found(secrets: Iterator[bytes], data: bytes) -> set[bytes]:
     """Those that stand anywhere in ``data``."""
-    by_length: dict[int, set[bytes]] = {}
-    for secret in secrets:
-        by_length.setdefault(len(secret), set()).add(secret)
-    assert by_length
-    assert 0 not in by_length
-    return {
-        hit
-        for length, those in by_length.items()
-        for hit in those & {data[i : i + length] for i in range(len(data) - length + 1)}
+    sought = set(secrets)
+    assert sought
+    assert b"" not in sought
+    lengths: dict[int, set[int]] = {}
+    for secret in sought:
+        if len(secret) >= 4:
+            lengths.setdefault(int.from_bytes(secret[:4], "big"), set()).add(len(secret))
+    octets = np.frombuffer(data, np.uint8).astype(np.uint32)
+    fours = octets[:-3] << 24 | octets[1:-2] << 16 | octets[2:-1] << 8 | octets[3:]
+    places = np.flatnonzero(np.isin(fours, np.array(list(lengths), np.uint32)))
+    pieces = {
+        data[at : at + length]
+        for at, four in zip(places.tolist(), fours[places].tolist(), strict=True)
+        for length in lengths[four]
     }
+    return (pieces & sought) | {secret for secret in sought if len(secret) < 4 and secret in data}
 
 
 def test_the_search_finds_what_was_not_redacted(pcaps: Path) -> None:

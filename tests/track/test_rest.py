@@ -83,7 +83,7 @@ def test_the_result_is_the_same_for_all_operations_with_losses(tmp_path: Path, s
     path = tmp_path / "x.pcap"
     loss = draw.choice((0.0, 0.0005, 0.02))
     traffic = Traffic(
-        packets=1_500,
+        packets=800,
         operations=OPERATIONS,
         sizes=(0, 100, 4_000),
         loss=loss,

@@ -44,6 +44,8 @@ DELAYS, HOPS, CLOCKS, FILES = "delays", "hops", "clocks", "files"
 _ONE_CLOCK_NS: Final = 20_000_000
 _NO_ROWS: Final[Rows] = np.empty(0, np.int32)
 _QPN_MASK: Final = (1 << QPN_BITS) - 1
+#: So near are the identifications of packets that a host sent shortly after each other (``track.recent``).
+_NEAR_IDS, _ID_MASK = 1024, 0xFFFF
 #: The pairs of so few hosts can be numbered with 16 bits.
 _FEW_HOSTS: Final = 256
 _NEVER: Final = np.iinfo(np.int64).max
@@ -303,7 +305,10 @@ class Sightings:
         return known
 
     def is_overtaken(self, row: int, near: int) -> bool:
-        """Whether a capture has another packet of its flow, with one of the ``near`` next PSNs, before it."""
+        """Whether a capture has another packet of its flow, with one of the ``near`` next PSNs, before it.
+
+        One that was sent before, by the identifications of a sender that counts them, did not overtake it.
+        """
         order, psns = self._by_psn((int(self._dst[row]), int(self.qpn[row])))
         begin = int(self.psn[row]) + 1
         parts = [(begin, begin + near), (begin - MASK - 1, begin + near - MASK - 1)]
@@ -314,6 +319,10 @@ class Sightings:
             & (self.is_request(later) == self.is_request(np.array([row])))
             & (self.icrc_state[later] != ICRC_INVALID)
         ]
+        own_id = int(self.ip_id[row])
+        if own_id:
+            ids = np.asarray(self.ip_id[later], np.int64)
+            later = later[(ids == 0) | ((own_id - ids) & _ID_MASK >= _NEAR_IDS)]
         for file, own_ns in self.times_of(row).items():
             times = self.seen_ns[file][later]
             if ((times != UNSEEN) & (times < own_ns)).any():

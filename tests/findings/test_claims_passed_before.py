@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from capture_bytes import Frame, pcap
 from talk import MS, US, A, Talk, named, only
-from two_points import findings_of_two
+from two_points import analysis_of_two, findings_of_two
 
 import rocekit
 
@@ -160,3 +160,23 @@ def test_what_came_twice_may_be_asked_for_again_where_the_capture_lacks_packets(
     (found,) = (f for f in t.findings() if f.rule == "duplicate")
     assert ("or_sent_again" in found.evidence) == lacks
     assert ("lacks packets" in found.advice) == lacks
+
+
+@pytest.mark.parametrize("identified", [True, False])
+def test_a_packet_was_not_overtaken_by_what_was_sent_before_it(tmp_path: Path, identified: bool) -> None:
+    """Both captures miss 102 at first; 103 to 107 came before the one that is sent again."""
+    talk = Talk(mtu=1024)
+    talk.connect()
+    if not identified:
+        talk.common = {"identification": 0}
+    for psn in range(60, 100):
+        talk.send(psn)
+        talk.ack(psn)
+    talk.send(100, 8, lost=(102,))
+    talk.wait(100 * MS)
+    talk.send(100, 8)
+    talk.ack(107)
+    seen = analysis_of_two(tmp_path, talk.frames, talk.frames).capture.sightings
+    assert seen is not None
+    (row,) = (n for n in range(len(seen)) if seen.psn[n] == 102)
+    assert seen.is_overtaken(row, 128) is not identified

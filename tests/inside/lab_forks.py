@@ -213,13 +213,15 @@ class Forks:
     def start(
         self,
         *arguments: str,
+        stdin: int | None = None,
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         start_new_session: bool = False,
     ) -> Run:
-        """``rocekit ARGUMENTS``; the rest means what it does to ``subprocess.Popen``. Its input is empty.
+        """``rocekit ARGUMENTS``; the rest means what it does to ``subprocess.Popen``. Without ``stdin`` its
+        input is empty.
 
         Raises:
             RuntimeError: the preloaded Python is gone.
@@ -247,8 +249,9 @@ class Forks:
             "directory": str(cwd or Path.cwd()),
             "session": start_new_session,
         }
+        read = [] if stdin is None else [stdin]
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [*given, its_word])
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [*given, its_word, *read])
         except OSError as error:
             raise RuntimeError(f"the preloaded Python is gone: {error}") from None
         finally:
@@ -262,7 +265,7 @@ def serve(requests: socket.socket) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers come and go by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for those who run
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
+        data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 4)
         if not data:
             sys.exit(0)
         if os.fork() == 0:
@@ -274,7 +277,7 @@ def serve(requests: socket.socket) -> dict[str, Any]:
             os.close(descriptor)
 
 
-def _keep(stdout: int, stderr: int, word: int) -> None:
+def _keep(stdout: int, stderr: int, word: int, stdin: int | None = None) -> None:
     """Fork once more, and report the fork; returns in the fork, with its standard streams in place.
 
     Only its parent learns of a process's end, and the preloaded Python has other things to wait for.
@@ -283,12 +286,16 @@ def _keep(stdout: int, stderr: int, word: int) -> None:
     pid = os.fork()
     if pid:
         os.write(word, f"{pid}\n".encode())
-        for descriptor in (stdout, stderr, 1, 2):
+        for descriptor in (stdout, stderr, 1, 2, *(() if stdin is None else (stdin,))):
             os.close(descriptor)
         _, status = os.waitpid(pid, 0)
         os.write(word, str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
     os.close(word)
+    if stdin is not None:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        sys.stdin = os.fdopen(0, closefd=False)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.close(stdout)

@@ -13,7 +13,7 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 from lab_forks import Forks
-from places import INSIDE
+from places import INSIDE, PCAPS
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ with lab_forks.Forks() as forks:
 """
 
 
-def really(arguments: tuple[str, ...]) -> tuple[str, str, int]:
+def really(arguments: tuple[str, ...], stdin: int | None = None) -> tuple[str, str, int]:
     """What the program itself says, and how it ends."""
     program = [sys.executable, "-c", "from rocekit.cli import main; main()", *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, stdin=stdin, capture_output=True, text=True, check=False)
     return done.stdout, done.stderr, done.returncode
 
 
@@ -66,6 +66,14 @@ def test_what_a_process_that_has_loaded_it_forks_does_the_same() -> None:
 def test_it_says_and_ends_as_the_program_does(forks: Forks, arguments: tuple[str, ...]) -> None:
     fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
     assert (*fork.communicate(timeout=60), fork.returncode) == really(arguments)
+
+
+def test_it_reads_the_input_that_it_is_given(forks: Forks) -> None:
+    words, capture = ("decode", "-", "-c", "3"), PCAPS / "rping-clean.pcap"
+    with capture.open("rb", 0) as one, capture.open("rb", 0) as other:
+        fork = forks.start(*words, stdin=one.fileno(), stdout=PIPE, stderr=PIPE)
+        assert (*fork.communicate(timeout=60), fork.returncode) == really(words, other.fileno())
+    assert fork.returncode == 0
 
 
 def test_it_has_its_own_environment_folder_and_session(forks: Forks, tmp_path: Path) -> None:

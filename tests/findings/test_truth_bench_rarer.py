@@ -78,16 +78,32 @@ def test_each_experiment_has_a_name_of_its_own() -> None:
 
 
 def test_a_part_of_a_capture_keeps_the_numbers_that_the_truth_names(tmp_path: Path) -> None:
-    """A neighbour that begins later lacks frames in front, and says how many."""
+    """Of each frame that a neighbour has it is said which one of the source it is."""
     talk = Talk()
     for psn in range(10):
         talk.send(psn)
     write(tmp_path, "vb.pcap", talk.frames)
-    skipped = make("began-later", tmp_path / "vb.pcap", tmp_path / "made.pcap")
-    assert skipped == 4
+    numbers = make("began-later", tmp_path / "vb.pcap", tmp_path / "made.pcap")
+    assert numbers == list(range(5, 11))
     assert [p.psn for p in read(tmp_path / "made.pcap")] == list(range(4, 10))
-    assert make("ended-sooner", tmp_path / "vb.pcap", tmp_path / "made.pcap") == 0
+    assert make("ended-sooner", tmp_path / "vb.pcap", tmp_path / "made.pcap") == list(range(1, 8))
     assert [p.psn for p in read(tmp_path / "made.pcap")] == list(range(7))
+
+
+@pytest.mark.parametrize("kind", ["doubled", "routed", "by-queues", "gathered", "taps-apart"])
+def test_a_neighbour_in_another_order_says_which_frame_is_which(kind: str, tmp_path: Path) -> None:
+    talk = Talk()
+    for psn in range(40):
+        talk.send(psn)
+        talk.ack(psn)
+    source = write(tmp_path, "va.pcap", talk.frames)
+    numbers = make(kind, source, tmp_path / "made.pcap")
+    packets, made = read(source), read(tmp_path / "made.pcap")
+    twice = kind in ("doubled", "routed")
+    assert sorted(numbers) == sorted(list(range(1, 81)) * (2 if twice else 1))
+    for number, packet in zip(numbers, made, strict=True):
+        known = packets[number - 1]
+        assert (packet.src, packet.opcode, packet.psn) == (known.src, known.opcode, known.psn)
 
 
 def test_a_cnp_is_a_packet_of_its_direction_and_no_request(tmp_path: Path) -> None:

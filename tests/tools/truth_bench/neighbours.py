@@ -1,16 +1,16 @@
 """The neighbours of a capture: the same traffic, captured less well (the truth bench).
 
-What happened on the wire stays the same, so the truth does too, and so do the frames' numbers: a packet that
-a neighbour does not have is put into an Ethernet type that nobody reads. What is claimed of a neighbour may
-be less, and must not be more false.
+What happened on the wire stays the same, so the truth does too. ``make`` says which frame of the source each
+frame is; a packet that a neighbour does not have is put into an Ethernet type that nobody reads. What is
+claimed of a neighbour may be less, and must not be more false.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,16 +28,21 @@ _MISSED, _STAMPED_LATE, _LATE_NS = 0.03, 0.05, 60_000
 #: How often a capture begins to miss packets, and how many in a row.
 _HOLES, _HOLE_PACKETS = 0.01, 25
 _AHEAD_NS, _FASTER = 3_700_000, 50
+#: How long a switch keeps a packet; how often a queue is emptied, and interrupts come; what the clocks of a
+#: tap differ by.
+_SWITCH_NS: Final = (500, 4_000)
+_EMPTIED_NS, _INTERRUPT_NS, _TAPS_NS = 100_000, 64_000, 30_000
+_ROUTER_MACS: Final = b"\x02\0\0\0\1\2\x02\0\0\0\1\1"
 #: Of the lab's two hosts.
 _MACS: Final = (b"\x02\0\0\0\0\x01", b"\x02\0\0\0\0\x02")
 
 
 @dataclass
 class Frame:
-    """A record of a pcap file: its time, its length on the wire, its bytes."""
+    """A record of a pcap file: its number from 1, its time, its length on the wire, its bytes."""
 
-    second: int
-    nanosecond: int
+    number: int
+    time_ns: int
     length: int
     data: bytearray
 
@@ -78,6 +83,12 @@ def _miss(frame: Frame, rng: random.Random) -> None:
         frame.hide()
 
 
+def _sample(frame: Frame, rng: random.Random) -> None:
+    """A mirror that takes one packet of two."""
+    if rng.random() < 0.5:
+        frame.hide()
+
+
 def _without_icrc(frame: Frame) -> None:
     """What the ICRC covers is changed, so where there is one it goes."""
     if len(frame.data) == frame.length:
@@ -94,19 +105,25 @@ def _zero_identification(frame: Frame, _: random.Random) -> None:
     """As NICs send: identification 0."""
     _without_icrc(frame)
     header = frame.data[_ETHERNET : _ETHERNET + 20]
-    header[4:6] = header[10:12] = b"\0\0"
+    header[4:6] = b"\0\0"
+    frame.data[_ETHERNET : _ETHERNET + 20] = header
+    _set_checksum(frame)
+
+
+def _set_checksum(frame: Frame) -> None:
+    """The checksum of the IPv4 header."""
+    header = frame.data[_ETHERNET : _ETHERNET + 20]
+    header[10:12] = b"\0\0"
     total = sum(struct.unpack(">10H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    header[10:12] = struct.pack(">H", ~total & 0xFFFF)
-    frame.data[_ETHERNET : _ETHERNET + 20] = header
+    frame.data[_ETHERNET + 10 : _ETHERNET + 12] = struct.pack(">H", ~total & 0xFFFF)
 
 
 def _stamp_late(frame: Frame, rng: random.Random) -> None:
     """A queue that stamps its packets late: time runs back at the next record."""
     if rng.random() < _STAMPED_LATE:
-        seconds, frame.nanosecond = divmod(frame.nanosecond + rng.randrange(_LATE_NS), 10**9)
-        frame.second += seconds
+        frame.time_ns += rng.randrange(_LATE_NS)
 
 
 def _cut(at: int) -> Callable[[Frame, random.Random], None]:
@@ -124,6 +141,10 @@ class _Places:
         self._own = _MACS[0 if self._is_first else 1]
         self._left = 0
 
+    def is_own(self, frame: Frame) -> bool:
+        """Whether its host sends it."""
+        return frame.data[6:12] == self._own
+
     def holes(self, frame: Frame, rng: random.Random) -> None:
         """A capture that could not keep up now and then: up to so many packets missed in a row."""
         if not self._left and rng.random() < _HOLES:
@@ -134,20 +155,18 @@ class _Places:
 
     def outgoing_only(self, frame: Frame, _: random.Random) -> None:
         """A mirror of what its host sends."""
-        if frame.data[6:12] != self._own:
+        if not self.is_own(frame):
             frame.hide()
 
     def incoming_only(self, frame: Frame, _: random.Random) -> None:
         """A mirror of what its host gets."""
-        if frame.data[6:12] == self._own:
+        if self.is_own(frame):
             frame.hide()
 
     def clocks_apart(self, frame: Frame, _: random.Random) -> None:
         """The second host's clock goes ahead, and faster."""
         if not self._is_first:
-            ahead = _AHEAD_NS + (frame.second % 1000 * 10**9 + frame.nanosecond) * _FASTER // 10**6
-            seconds, frame.nanosecond = divmod(frame.nanosecond + ahead, 10**9)
-            frame.second += seconds
+            frame.time_ns += _AHEAD_NS + frame.time_ns % 10**12 * _FASTER // 10**6
 
     def hardware(self, frame: Frame, rng: random.Random) -> None:
         """As of NICs, with a mirror that could not keep up: identification 0, some packets missed."""
@@ -169,6 +188,7 @@ _PLAIN: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "no-requests": _hide_if(lambda frame: not frame.is_response),
     "identification-0": _zero_identification,
     "missed": _miss,
+    "sampled": _sample,
     "time-runs-back": _stamp_late,
     "cut": _cut(_CUT_AT),
     "cut-64": _cut(64),
@@ -182,31 +202,101 @@ _PARTS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "ended-sooner": {"va": (0.0, 0.3), "vb": (0.0, 0.3)},
     "second-sooner": {"va": (0.0, 0.0), "vb": (0.0, 0.3)},
 }
-NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS)
 
 
-def make(kind: str, source: Path, target: Path) -> int:
+def _by_time(frames: Iterable[Frame]) -> list[Frame]:
+    return sorted(frames, key=lambda frame: frame.time_ns)
+
+
+def _doubled(_: _Places, frames: list[Frame], rng: random.Random) -> list[Frame]:
+    """A mirror of what comes into a switch and of what leaves it: each packet is there twice."""
+    copies = [
+        replace(f, time_ns=f.time_ns + rng.randrange(*_SWITCH_NS), data=bytearray(f.data))
+        for f in frames
+        if f.is_roce
+    ]
+    return _by_time([*frames, *copies])
+
+
+def _routed(places: _Places, frames: list[Frame], rng: random.Random) -> list[Frame]:
+    """The same of a router: the second copy has lived one hop longer, between other MACs."""
+    found = _doubled(places, frames, rng)
+    seen = set()
+    for frame in found:
+        if frame.number in seen:
+            frame.data[:12] = _ROUTER_MACS
+            frame.data[_ETHERNET + 8] -= 1
+            _set_checksum(frame)
+        seen.add(frame.number)
+    return found
+
+
+def _by_queues(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """A capture of two queues, one for each direction: they are emptied in turn, and the stamps are right."""
+    return sorted(frames, key=lambda f: (f.time_ns // _EMPTIED_NS, bytes(f.data[:12]), f.time_ns))
+
+
+def _gathered(places: _Places, frames: list[Frame], _: random.Random) -> list[Frame]:
+    """Interrupts are gathered: what a host gets is stamped at the next of them, what it sends at once."""
+    for frame in frames:
+        if frame.is_roce and not places.is_own(frame):
+            frame.time_ns += -frame.time_ns % _INTERRUPT_NS
+    return _by_time(frames)
+
+
+def _taps_apart(places: _Places, frames: list[Frame], _: random.Random) -> list[Frame]:
+    """A tap with a port for each direction, whose clocks differ."""
+    for frame in frames:
+        if frame.is_roce and places.is_own(frame):
+            frame.time_ns += _TAPS_NS
+    return _by_time(frames)
+
+
+def _milliseconds(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """Stamps in whole milliseconds; the order of the file is right."""
+    for frame in frames:
+        frame.time_ns -= frame.time_ns % 1_000_000
+    return frames
+
+
+#: Changes of the order, the stamps, or the number of all frames.
+_ORDERED: Final[dict[str, Callable[[_Places, list[Frame], random.Random], list[Frame]]]] = {
+    "doubled": _doubled,
+    "routed": _routed,
+    "by-queues": _by_queues,
+    "gathered": _gathered,
+    "taps-apart": _taps_apart,
+    "milliseconds": _milliseconds,
+}
+NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS, *_ORDERED)
+
+
+def make(kind: str, source: Path, target: Path) -> list[int]:
     """Write the neighbour of a pcap file (of this machine's byte order, in nanoseconds).
 
     Returns:
-        How many frames it lacks in front, so that its first is not number 1 of its source.
+        Of each frame of the neighbour the number of the source's frame that it is.
     """
     raw, rng = source.read_bytes(), random.Random(source.parent.name)
     if raw[:4] != _MAGIC:
         raise ValueError(f"{source} is no pcap file in nanoseconds")
-    parts = [raw[:_HEADER]]
     found = list(_frames(raw))
     first, end = _part(kind, source, found)
+    found = found[first:end]
     places = _Places(source)
-    for frame in found[first:end]:
+    for frame in found:
         if frame.is_roce and kind in _PLACED:
             _PLACED[kind](places, frame, rng)
         elif frame.is_roce and kind in _PLAIN:
             _PLAIN[kind](frame, rng)
-        header = (frame.second, frame.nanosecond, len(frame.data), frame.length)
-        parts += [_RECORD.pack(*header), bytes(frame.data)]
+    if kind in _ORDERED:
+        found = _ORDERED[kind](places, found, rng)
+    parts = [raw[:_HEADER]]
+    for frame in found:
+        stamp = divmod(frame.time_ns, 10**9)
+        parts += [_RECORD.pack(*stamp, len(frame.data), frame.length), bytes(frame.data)]
     target.write_bytes(b"".join(parts))
-    return first
+    return [frame.number for frame in found]
 
 
 def _part(kind: str, source: Path, found: list[Frame]) -> tuple[int, int]:
@@ -220,8 +310,9 @@ def _part(kind: str, source: Path, found: list[Frame]) -> tuple[int, int]:
 
 
 def _frames(raw: bytes) -> Iterator[Frame]:
-    at = _HEADER
+    at, number = _HEADER, 0
     while at + _RECORD.size <= len(raw):
         second, nanosecond, stored, length = _RECORD.unpack_from(raw, at)
         at += _RECORD.size + stored
-        yield Frame(second, nanosecond, length, bytearray(raw[at - stored : at]))
+        number += 1
+        yield Frame(number, second * 10**9 + nanosecond, length, bytearray(raw[at - stored : at]))

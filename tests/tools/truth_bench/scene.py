@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,7 +68,7 @@ class Scene:
     Attributes:
         points: the captures, ``va`` and ``vb`` in the order of its files.
         cm: the connection manager's messages, where a fault hits those.
-        began: how many frames of the truth's captures each of these has not, in front.
+        origins: of each frame of these captures, which one of the truth's it is; empty: the same one.
     """
 
     found: dict[str, Any]
@@ -75,13 +76,16 @@ class Scene:
     judge: Judge
     truth: dict[str, Any]
     cm: Exchanges | None = None
-    began: tuple[int, ...] = (0, 0)
+    origins: tuple[Sequence[int], ...] = ((), ())
 
     def transmission(self, frame: int | str) -> Transmission | None:
         """The packet of a frame, as the JSON names it."""
         place, _, number = str(frame).rpartition(":")
-        at = int(place) if place else 0
-        return self.judge.wire.by_frame[0 if self.points[at] == "va" else 1].get(int(number) + self.began[at])
+        # One file with each packet before and behind a router is analyzed as two captures.
+        at = min(int(place), len(self.points) - 1) if place else 0
+        origins = self.origins[at]
+        origin = origins[int(number) - 1] if origins else int(number)
+        return self.judge.wire.by_frame[0 if self.points[at] == "va" else 1].get(origin)
 
     def place(self, fate: Fate) -> str | None:
         return seen_from(fate, self.points, self.judge.wire.hosts)

@@ -114,14 +114,14 @@ def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
         return []  # the connection manager's exchanges are judged in whole captures only
     found = []
     with tempfile.TemporaryDirectory() as place:
-        began = {
+        origins = {
             point: make_neighbour(neighbour, folder / f"{point}.pcap", Path(place) / f"{point}.pcap")
             for point in ("va", "vb")
         }
         for points in VIEWS:
             captures = [Path(place) / f"{point}.pcap" for point in points]
             said = analyze(*captures, journals=[]).to_dict()
-            scene = Scene(said, points, judge, truth, began=tuple(began[point] for point in points))
+            scene = Scene(said, points, judge, truth, origins=tuple(origins[point] for point in points))
             view = f"{'+'.join(points)}, {neighbour}"
             found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
     return found

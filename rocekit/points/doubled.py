@@ -394,21 +394,20 @@ def _alike(
     for way in surely - both:
         rows, back = ways[way], way[::-1]
         few = back in found or back not in ways
-        if few and _is_behind_its_packet(packets.where(rows), identity[rows], found[way].rows):
+        if few and _are_behind_their_packets(packets.where(rows), found[way]):
             both |= {way, back}
     both |= {(src, dst) for src, dst in found if (dst, src) in apart}
     return {way: copies for way, copies in found.items() if way in both}
 
 
-def _is_behind_its_packet(packets: Packets, identity: NDArray[np.uint64], copies: Ints) -> bool:
-    """Whether nearly every copy comes right behind its packet, as what its requester sends again does not.
+def _are_behind_their_packets(packets: Packets, copies: _Copies) -> bool:
+    """Whether nearly every copy comes at once behind its packet, as what its requester sends again does not.
 
-    With an IPv4 identification of its own that would differ; without, it waits for a timer.
+    Sooner than any wait, or right behind a packet with an IPv4 identification, which would differ.
     """
-    right = copies[copies > 0]
-    at_once = np.diff(packets.time_ns)[right - 1] < _SHORTEST_WAIT_NS
-    is_copy = (identity[right] == identity[right - 1]) & (at_once | (packets.ip_id[right] != 0))
-    return int(np.count_nonzero(is_copy)) * 100 >= _NEARLY_ALL * len(copies)
+    at_once = packets.time_ns[copies.rows] - packets.time_ns[copies.firsts] < _SHORTEST_WAIT_NS
+    behind = (copies.rows == copies.firsts + 1) & (packets.ip_id[copies.rows] != 0)
+    return int(np.count_nonzero(at_once | behind)) * 100 >= _NEARLY_ALL * len(copies.rows)
 
 
 def _copies(identity: NDArray[np.uint64], times: Ints) -> _Copies | None:

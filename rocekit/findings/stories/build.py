@@ -43,8 +43,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     for (number, side), marks in marks_of(evidence).items():
         stories += StoryBuilder(by_id[number], side, marks).build()
     find_begun(evidence, stories)
-    if evidence.sightings is None:
-        spread_answered(stories)
+    spread_answered(stories)
     find_late_rests(stories)
     find_unlike_reads(evidence, stories)
     still_open = name_causes(evidence, stories)

@@ -187,8 +187,11 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.
         story.places = [p for p in places if p.where == BEYOND or p.files[-1] not in view.gappy]
         story.gappy = len(story.places) < len(places)
-        # Where packets are overtaken, one that the capture missed may have been one of them.
-        story.rule, story.certain = LOSS, bool(story.places) or not view.overtakes
+        # Where packets are overtaken, one that the capture missed may have been one of them. And behind the
+        # last capture the packets leave open what one capture leaves open.
+        doubted = not story.certain and all(place.where == BEYOND for place in story.places)
+        story.certain = not doubted if story.places else not view.overtakes
+        story.rule = LOSS
     elif out_of_order:
         story.rule, story.certain, story.places = REORDERING, True, []
     elif open_:

@@ -209,12 +209,14 @@ def _by_time(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def _doubled(_: _Places, frames: list[Frame], rng: random.Random) -> list[Frame]:
-    """A mirror of what comes into a switch and of what leaves it: each packet is there twice."""
-    copies = [
-        replace(f, time_ns=f.time_ns + rng.randrange(*_SWITCH_NS), data=bytearray(f.data))
-        for f in frames
-        if f.is_roce
-    ]
+    """A mirror of what comes into a switch and of what leaves it, in order: each packet is there twice."""
+    copies, left_ns = [], dict[bytes, int]()
+    for frame in frames:
+        if not frame.is_roce:
+            continue
+        way = bytes(frame.data[:12])
+        left_ns[way] = max(left_ns.get(way, 0) + 1, frame.time_ns + rng.randrange(*_SWITCH_NS))
+        copies.append(replace(frame, time_ns=left_ns[way], data=bytearray(frame.data)))
     return _by_time([*frames, *copies])
 
 
@@ -290,6 +292,9 @@ def make(kind: str, source: Path, target: Path) -> list[int]:
         elif frame.is_roce and kind in _PLAIN:
             _PLAIN[kind](frame, rng)
     if kind in _ORDERED:
+        now_ns = 0
+        for frame in found:  # the file's order is the one in which they came
+            now_ns = frame.time_ns = max(now_ns, frame.time_ns)
         found = _ORDERED[kind](places, found, rng)
     parts = [raw[:_HEADER]]
     for frame in found:

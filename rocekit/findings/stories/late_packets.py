@@ -19,6 +19,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
 )
 from rocekit.findings.stories.copies import is_captured, was_overtaken
+from rocekit.findings.stories.loss_place import BETWEEN
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.transfers import ACKED
 
@@ -94,7 +95,7 @@ def find_reordering(stories: list[Story]) -> None:
         unproven = (story.rule == ACK_LOSS and not story.certain) or (
             story.rule in _LOSSES and not _is_proven(story)
         )
-        if not unproven or story.places is not None:
+        if not unproven or _is_decided(story):
             continue
         if story.naks and _direction(story) in takes:
             story.certain, story.or_overtaken = False, True
@@ -103,6 +104,7 @@ def find_reordering(stories: list[Story]) -> None:
         count = late.get(way, 0)
         if count >= max(_MANY, lost.get(way, 0)):
             story.rule, story.certain = REORDERING, False
+            story.places = None if story.places is None else []
         elif count and story.naks:
             story.certain = False
 
@@ -125,7 +127,7 @@ def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:
     ordered: dict[_Direction, list[Story]] = defaultdict(list)
     free: dict[_Direction, int] = defaultdict(int)
     for story in stories:
-        if story.rule == IMPLIED_NAK and story.places is None and story.runs()[0].cause == "implied_nak":
+        if story.rule == IMPLIED_NAK and not _is_decided(story) and story.runs()[0].cause == "implied_nak":
             open_[story.connection.id, story.side, True].append(story)
         elif story.of_response:
             key = story.connection.id, story.side, True
@@ -204,7 +206,7 @@ def doubt_beside_lateness(stories: list[Story]) -> None:
     """
     late = {_way(story) for story in stories if story.rule == TIMEOUT_TOO_SHORT}
     for story in stories if late else ():
-        if story.rule in (TAIL_LOSS, ACK_LOSS) and story.places is None and _way(story) in late:
+        if story.rule in (TAIL_LOSS, ACK_LOSS) and not _is_decided(story) and _way(story) in late:
             story.certain = False
 
 
@@ -216,6 +218,19 @@ _Direction = tuple[int, int, bool]
 def _way(story: Story) -> _Way:
     ips, side = story.connection.ips, story.side ^ story.of_response
     return ips[side], ips[1 - side]
+
+
+def _is_decided(story: Story) -> bool:
+    """Whether several captures decide a story: between two of them, or that the packet was not lost.
+
+    Before the first and behind the last of them they show no more than one capture does.
+    """
+    if not story.places:
+        return story.places is not None
+    for place in story.places:  # noqa: SIM110 - asked for each loss: a generator takes longer
+        if place.where == BETWEEN:
+            return True
+    return False
 
 
 def _is_proven(story: Story) -> bool:
@@ -277,7 +292,7 @@ def _original_came(story: Story) -> bool:
     A sender that counts the identifications of its packets gives the original the lower one.
     """
     transfer, runs = story.held_by(), story.runs()
-    if transfer is None or not runs or not story.connection.overtaken[story.side] or story.places:
+    if transfer is None or not runs or not story.connection.overtaken[story.side] or _is_decided(story):
         return False
     first = runs[0].opener
     if not first.first_sight or first.psn != story.psn or not first.ip_id:

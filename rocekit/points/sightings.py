@@ -107,12 +107,13 @@ class Sightings:
         frames: the frame number by capture and packet, 0 where the packet is not in the capture.
         seen_ns: likewise the aligned time, or ``UNSEEN``.
         alignments: of the clocks of the captures.
+        one_clock: as given: they are points of one capture.
     """
 
     def __init__(
         self, merged: Merged, packets: SeenPackets, names: Sequence[str], *, one_clock: bool = False
     ) -> None:
-        self._one_clock = one_clock
+        self.one_clock = one_clock
         self.names = [safe(PurePath(name).name) for name in names]
         self.seen_ns = merged.seen_ns
         self.frames = merged.frames
@@ -440,7 +441,7 @@ class Sightings:
         hops = {f: there.hops(f) for f in files}
         if len(set(hops.values())) == len(files):
             return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
-        if self._one_clock and len(files) > 1:
+        if self.one_clock and len(files) > 1:
             took = {f: 0.0 if f == files[0] else there.median(files[0], f) or 0.0 for f in files}
             return tuple(sorted(files, key=lambda f: took[f])), DELAYS
         if any(back.common(*pair) for pair in common):

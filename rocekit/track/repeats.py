@@ -117,6 +117,8 @@ class Repeats:
         if kind == "duplicate":
             event.sent_psn = self.progress.high - 1
             event.copied = int(self._is_copied(r, i, p))
+        elif not self.recent.is_shared_id(r.ip_id[i], p):
+            event.ip_id = r.ip_id[i]
         return self.ledger.attribute(event)
 
     def _is_copied(self, r: Rows, i: int, p: int) -> bool:

@@ -94,10 +94,15 @@ def _came_ns(evidence: Evidence, nak: Event) -> int | None:
 
 
 def _is_proven(evidence: Evidence, nak: Event) -> bool:
-    """Whether a second capture point has the NAK too, so that the way from the first delayed nothing."""
+    """Whether a second capture has the NAK too, so that the way from the first delayed nothing.
+
+    Two points of one capture, as before and behind a router, are both as far from the requester as that is.
+    """
     sightings = evidence.sightings
-    row = -1 if sightings is None else sightings.row_of(nak.frame)
-    return sightings is not None and row >= 0 and len(sightings.times_of(row)) > 1
+    if sightings is None or sightings.one_clock:
+        return False
+    row = sightings.row_of(nak.frame)
+    return row >= 0 and len(sightings.times_of(row)) > 1
 
 
 def _waited_ns(ignored: Sequence[_Ignored]) -> dict[int, int]:

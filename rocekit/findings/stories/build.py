@@ -13,7 +13,7 @@ from rocekit.findings.stories.begun import find_begun, leave_open_begun
 from rocekit.findings.stories.builder import StoryBuilder, marks_of
 from rocekit.findings.stories.causes import acknowledged_psn, name_causes, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
-from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_without_naks
+from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_sparse, doubt_without_naks
 from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
@@ -73,6 +73,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_beside_lateness(stories)
     doubt_unseen_rnrs(stories)
     doubt_behind_rnrs(stories)
+    doubt_sparse(stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)
     share_stalls([story for story in stories if story.rule != USED_AGAIN])

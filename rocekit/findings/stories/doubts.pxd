@@ -19,6 +19,10 @@ cpdef doubt_short_waits(object evidence, object stories)
 cpdef doubt_gaps(object evidence, object stories)
 
 
+@cython.locals(story=Story, sparse=dict)
+cpdef doubt_sparse(object stories)
+
+
 @cython.locals(story=Story, found=dict)
 cpdef dict _absent(object stories)
 

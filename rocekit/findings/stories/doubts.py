@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
+from rocekit.findings.stories import (
+    ACK_LOSS,
+    IMPLIED_NAK,
+    LOSS,
+    NEEDLESS,
+    REORDERING,
+    TAIL_LOSS,
+    TIMEOUT_TOO_SHORT,
+)
 from rocekit.findings.stories.copies import (
     is_acknowledged_before,
     is_answered,
@@ -82,6 +90,11 @@ _OVERTAKEN: Final = (
 GAPPY: Final = 0.01
 #: Losses that only a gap shows must be so many times what the capture misses.
 _FEW: Final = 8
+#: A capture that lacks more than this share tells of no packet why it came again.
+SPARSE: Final = 0.1
+_SPARSE_DOUBTED: Final = frozenset(
+    {ACK_LOSS, IMPLIED_NAK, LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT}
+)
 _DOUBTED: Final = frozenset({NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 
 
@@ -152,6 +165,26 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
         if story.gappy and (story.rule == LOSS or story.rule in _DOUBTED):
             story.certain = False
+
+
+def doubt_sparse(stories: Sequence[Story]) -> None:
+    """Where a capture lacks a tenth of a connection's packets, leave open why packets were sent again.
+
+    Of copies and answers that it does not have, too many may be those that would tell.
+    """
+    sparse: dict[int, bool] = {}
+    for story in stories:
+        if story.rule not in _SPARSE_DOUBTED:
+            continue
+        connection = story.connection
+        found = sparse.get(connection.id)
+        if found is None:
+            missed = _missed(connection)
+            found = sparse[connection.id] = missed > SPARSE * (connection.packets + missed)
+        if found:
+            story.certain, story.gappy = False, True
+            if story.places:
+                story.places = []
 
 
 def _absent(stories: Sequence[Story]) -> dict[int, int]:

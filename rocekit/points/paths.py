@@ -42,6 +42,8 @@ _NO_ROWS: Final[Ints] = np.empty(0, np.int64)
 
 REACHED, MISSING, CORRUPTED, UNKNOWN = "reached", "missing", "corrupted", "unknown"
 _FATES: Final = (UNKNOWN, REACHED, CORRUPTED, MISSING)  # by number, the last is −1
+#: Of a capture that missed more than this share of the packets, one that it lacks need not be lost.
+_GAPPY: Final = 0.01
 #: Frames and connections listed of each path.
 MAX_FRAMES: Final = 100
 #: The network doubles packets within this time; equal packets without identification behind it are repeats.
@@ -131,8 +133,11 @@ class Path:
         ordered, packets = self.by != FILES, plural(self.packets, "packet")
         if ordered:
             were = "was" if self.overtaken == 1 else "were"
+            # A capture that missed others that arrived may have missed these as well.
+            gappy = self.missed_second > _GAPPY * (self.packets + self.only_second)
+            gone = f"are not at {second}, lost or missed" if gappy else f"never reached {second}"
             found = (
-                f"of {packets} seen at {first} {self.missing:,} never reached {second}, "
+                f"of {packets} seen at {first} {self.missing:,} {gone}, "
                 f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
             )
             kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]

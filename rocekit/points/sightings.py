@@ -462,6 +462,11 @@ class Sightings:
                     found.append(OneWay(src, dst, first, second, took, self._bound(first, second)))
         return found
 
+    @cached_property
+    def unaligned(self) -> frozenset[tuple[str, str]]:
+        """The ways on which a packet seems to arrive before it was sent: no offset of clocks fits them."""
+        return frozenset((way.src, way.dst) for way in self.one_way if way.took.min_ns < 0)
+
     def _bound(self, first: int, second: int) -> int | None:
         bounds = [self.alignments[f].bound_ns for f in (first, second)]
         return None if None in bounds else sum(b for b in bounds if b is not None)

@@ -22,20 +22,27 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     yield from _unreliable(evidence)
     troubled = {(s.connection.id, s.side) for s in evidence.stories if s.naks or s.repeats}
+    # The order of packets that only one of several captures has each is estimated.
+    ordered = evidence.sightings is None or evidence.sightings.one_clock
     for of_direction in evidence.stories_of(RULE.name):
         for of_response in (False, True):
             stories = [s for s in of_direction if s.of_response == of_response]
             if stories:
-                yield _of_way(stories, (stories[0].connection.id, stories[0].side) in troubled)
+                way = stories[0].connection.id, stories[0].side
+                yield _of_way(stories, way in troubled, ordered)
 
 
-def _of_way(stories: list[Story], troubled: bool) -> Finding:
-    """The finding of one side's requests, or of the responses to them."""
+def _of_way(stories: list[Story], troubled: bool, ordered: bool) -> Finding:
+    """The finding of one side's requests, or of the responses to them.
+
+    Args:
+        troubled: whether the direction has a NAK or repeat; ordered: whether the packets' order is captured.
+    """
     connection, side, of_response = stories[0].connection, stories[0].side, stories[0].of_response
     costly = [s for s in stories if s.naks or s.repeats]
     guessed = sum(not s.certain for s in stories)
     late, late_by = late_of(stories)
-    overtaken, counted_by = _overtaken(stories[0], late)
+    overtaken, counted_by = _overtaken(stories[0], late, ordered)
     packet = "READ response" if of_response else "packet"
     if len(stories) == 1 and overtaken <= 1:
         what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
@@ -103,13 +110,13 @@ def _all_acknowledged(stories: list[Story]) -> bool:
     return bool(transfers) and all(t.status == ACKED for t in transfers)
 
 
-def _overtaken(story: Story, late: int) -> tuple[int, str | None]:
+def _overtaken(story: Story, late: int, ordered: bool) -> tuple[int, str | None]:
     """How many packets the capture has out of order, and by what that is known.
 
     The IPv4 identifications count every transmission; without them, a packet that fills a gap is known, and
     there are ``late`` ones.
     """
-    by_id = 0 if story.of_response else story.connection.overtaken[story.side]
+    by_id = 0 if story.of_response or not ordered else story.connection.overtaken[story.side]
     if by_id >= late > 0 or (by_id and not late):
         return by_id, "identification"
     return late, "sequence" if late else None

@@ -45,8 +45,11 @@ class CaptureView:
             [] if evidence.paths is None else evidence.paths.of(src or "", dst or "")
             for src, dst in (hosts, hosts[::-1])
         )
-        #: Whether so many came twice, or were overtaken, that the order among the captures is not known.
-        self.disordered = sum(path.doubled + path.overtaken for path in paths) >= REORDERS
+        #: Whether no offset fits the clocks, so that times do not tell the order among the captures.
+        self.unaligned = any((p.src, p.dst) in self.sightings.unaligned for p in (*paths, *back))
+        #: Whether that order is not known, for this or because so many came twice, or were overtaken.
+        changed = sum(path.doubled + path.overtaken for path in paths)
+        self.disordered = self.unaligned or changed >= REORDERS
         #: Whether any was overtaken; and of the responses.
         self.overtakes = any(path.overtaken for path in paths)
         self.overtakes_responses = any(path.overtaken for path in back)
@@ -139,6 +142,10 @@ class CaptureView:
         """The last packet with a PSN that was sent in a time."""
         found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
         return found[-1] if found else None
+
+    def is_sent_at(self, psn: int, time_ns: int) -> bool:
+        """Whether a packet with a PSN has just this time."""
+        return any(t.time_ns == time_ns for t in self.sent(psn, request=True))
 
     def is_behind(self, sent: Transmission, naks: Iterable[Event]) -> bool:
         """Whether the last point has a packet behind all of a story's NAKs, by its times or by its file."""

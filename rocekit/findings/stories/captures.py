@@ -98,7 +98,7 @@ def _doubt_in_disorder(view: CaptureView, story: Story) -> None:
         story.certain, story.places = False, []
     elif story.places and all(place.where == BEFORE for place in story.places):
         until_ns = story.naks[-1].time_ns if story.naks else runs[0].time_ns
-        if not all(view.is_skipped(place.psn, until_ns) for place in story.places):
+        if view.unaligned or not all(view.is_skipped(place.psn, until_ns) for place in story.places):
             story.certain, story.places = False, []
 
 
@@ -163,6 +163,9 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
     out_of_order = open_ = False
     for copy in lost_copies(story):
         sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
+        if sent is None and view.is_sent_at(copy.psn, copy.until_ns):
+            open_ = True  # stamps that are the same do not tell which came first
+            continue
         if sent is None or last not in sent.times_ns:
             places.append(view.place(copy.psn, sent))
             continue

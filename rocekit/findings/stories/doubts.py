@@ -90,8 +90,9 @@ _OVERTAKEN: Final = (
 GAPPY: Final = 0.01
 #: Losses that only a gap shows must be so many times what the capture misses.
 _FEW: Final = 8
-#: A capture that lacks more than this share tells of no packet why it came again.
+#: A capture that lacks more than this share, at so many places or so many copies, tells of none why it came.
 SPARSE: Final = 0.1
+_OFTEN, _MANY_COPIES = 8, 64
 _SPARSE_DOUBTED: Final = frozenset(
     {ACK_LOSS, IMPLIED_NAK, LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT}
 )
@@ -180,7 +181,8 @@ def doubt_sparse(stories: Sequence[Story]) -> None:
         found = sparse.get(connection.id)
         if found is None:
             missed = _missed(connection)
-            found = sparse[connection.id] = missed > SPARSE * (connection.packets + missed)
+            often = len(connection.missed) >= _OFTEN or connection.missed_copies >= _MANY_COPIES
+            found = sparse[connection.id] = often and missed > SPARSE * (connection.packets + missed)
         if found:
             story.certain, story.gappy = False, True
             if story.places:

@@ -55,7 +55,7 @@ def join_late_packets(evidence: Evidence, stories: list[Story]) -> list[Story]:
     """The stories; a late packet joins its loss (then ``reordering``), else it is a ``duplicate``."""
     kept: list[Story] = []
     for story in stories:
-        if story.rule in _LOSSES and (_original_came(story) or _came_twice(evidence, story)):
+        if story.rule in _LOSSES and (_original_came(evidence, story) or _came_twice(evidence, story)):
             story.rule = REORDERING
         if not _is_late_packet(evidence, story):
             kept.append(story)
@@ -286,7 +286,7 @@ def _came_twice(evidence: Evidence, story: Story) -> bool:
     return False
 
 
-def _original_came(story: Story) -> bool:
+def _original_came(evidence: Evidence, story: Story) -> bool:
     """Whether what was first seen in the repeat came once more, and had been sent before: the original, late.
 
     A sender that counts the identifications of its packets gives the original the lower one.
@@ -294,6 +294,8 @@ def _original_came(story: Story) -> bool:
     transfer, runs = story.held_by(), story.runs()
     if transfer is None or not runs or not story.connection.overtaken[story.side] or _is_decided(story):
         return False
+    if story.places and evidence.sightings is not None and not evidence.sightings.one_clock:
+        return False  # the order among captures is estimated
     first = runs[0].opener
     if not first.first_sight or first.psn != story.psn or not first.ip_id:
         return False

@@ -134,7 +134,7 @@ class Path:
         if ordered:
             were = "was" if self.overtaken == 1 else "were"
             # A capture that missed others that arrived may have missed these as well.
-            gappy = self.missed_second > _GAPPY * (self.packets + self.only_second)
+            gappy = self.missing and self.missed_second > _GAPPY * (self.packets + self.only_second)
             gone = f"are not at {second}, lost or missed" if gappy else f"never reached {second}"
             found = (
                 f"of {packets} seen at {first} {self.missing:,} {gone}, "

@@ -49,6 +49,51 @@ def test_one_that_was_sent_once_more_does_not() -> None:
     assert loss.evidence["psns"] == [41, 61]
 
 
+def refused_before_it_came(*, ident_of_original: bool) -> Talk:
+    """PSN 41 is sent again after a NAK, and refused for want of a receive; so its original is of use, too."""
+    t = Talk()
+    for begin in range(0, 120, 4):
+        if begin in (20, 24, 28):  # two that change places: identifications are counted
+            t.ident += 1
+            t.write(begin, 4, only=[begin + 1])
+            t.ident -= 2
+            t.write(begin, 4, only=[begin])
+            t.ident += 1
+            t.write(begin, 4, only=[begin + 2, begin + 3])
+        elif begin == 40:
+            t.write(begin, 4, only=[40])
+            t.ident += 1
+            original = t.ident
+            t.write(begin, 4, only=[42, 43])
+            t.nak(41)
+            t.wait(100 * US)
+            t.write(begin, 4, only=[41])
+            t.wait(20 * US)
+            t.rnr(41)
+            t.wait(20 * US)
+            t.write(begin, 4, only=[42, 43])
+            t.wait(20 * US)
+            t.nak(41)
+            t.wait(500 * US)
+            if ident_of_original:
+                numbered(t, original, begin, 41)
+            t.wait(20 * US)
+            t.rnr(41)
+            t.wait(5 * MS)
+            t.write(begin, 4, only=[41, 42, 43])
+        else:
+            t.write(begin, 4)
+        t.wait(50 * US)
+        t.ack(begin + 3)
+    return t
+
+
+def test_an_original_that_comes_while_the_repeat_is_refused_was_not_lost() -> None:
+    assert not of_rule(refused_before_it_came(ident_of_original=True).findings(), "loss")
+    (loss,) = of_rule(refused_before_it_came(ident_of_original=False).findings(), "loss")
+    assert loss.evidence["psns"] == [41]
+
+
 def refused_in_a_repeat(*, goes_on: bool) -> Talk:
     """While a requester repeats from 36 on, a NAK for 41 comes, which it obeys after 47 is acknowledged.
 

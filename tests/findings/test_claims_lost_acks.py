@@ -193,3 +193,24 @@ def test_acks_behind_the_repeat_in_the_requester_s_file_need_not_be_lost(tmp_pat
     for at_a, is_lost in ((t.frames, True), (late, False)):
         analysis = analysis_of_two(tmp_path, at_a, t.frames, by_time=False)
         assert ("ack-loss" in [f.rule for f in analysis.findings]) == is_lost
+
+
+@pytest.mark.parametrize(("late_ms", "likely"), [(0, "was lost"), (20, "was probably lost")])
+def test_one_that_passed_the_requesters_capture_late_may_have_come_too_late(
+    tmp_path: Path, late_ms: int, likely: str
+) -> None:
+    """An overloaded host took an ACK that came half a timeout before its repeat only behind it."""
+    t = Talk()
+    t.connect()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(200 * US)
+    t.send(60)
+    t.wait(late_ms * MS)
+    t.ack(60)
+    t.wait((70 - late_ms) * MS)
+    t.send(60)
+    t.wait(300 * US)
+    t.ack(60)
+    found = only(findings_of_two(tmp_path, t.frames, t.frames), "ack-loss")
+    assert found.title.startswith(f"The ACK of PSN 60 {likely}")

@@ -215,3 +215,24 @@ def test_a_capture_that_misses_what_a_nak_acknowledges_does_not_show_where_the_n
     (found,) = (f for f in of_rule(t.findings(), "loss") if psn in f.evidence["psns"])
     assert found.evidence["lost_before_capture_point"] == before
     assert found.evidence["lost_behind_capture_point"] == 0
+
+
+def sampled(each: int) -> Talk:
+    """A capture that lacks one packet of ``each``; one that it has is lost, draws a NAK, and comes again."""
+    talk = settled(Talk(), 99)
+    for first in range(100, 500, 20):
+        talk.write(first, 20, lost={psn for psn in range(first, first + 19) if psn % each == each - 1})
+        talk.wait(50 * US)
+        if first == 300:
+            talk.nak(305)
+            talk.wait(100 * US)
+            talk.write(first, 20, only=range(305, 320))
+            talk.wait(50 * US)
+        talk.ack(first + 19)
+    return talk
+
+
+@pytest.mark.parametrize(("each", "likely"), [(100, 0), (4, 1)])
+def test_a_capture_that_lacks_a_tenth_tells_of_no_packet_why_it_came_again(each: int, likely: int) -> None:
+    (found,) = of_rule(sampled(each).findings(), "loss")
+    assert found.evidence["probably_lost_packets"] == likely

@@ -345,6 +345,19 @@ def test_a_packet_that_was_acknowledged_was_missed_by_the_capture(tmp_path: Path
     (frame,) = (k for k, s in enumerate(at_a, 1) if s.data == gone.data)
     assert paths_of(analysis).fate(frame) == REACHED
     assert "1 more arrived, but b.pcapng missed them" in str(analysis)
+    assert " 0 never reached b.pcapng" in str(analysis)
+
+
+def test_a_capture_that_missed_packets_may_have_missed_those_that_nothing_acknowledges(tmp_path: Path) -> None:
+    """The last request has no ACK: it was lost, or the capture missed it as it did the one before."""
+    story = rc().lines("+9us\n a RC_SEND_ONLY 900 8\n +9us\n a RC_SEND_ONLY 901 8\n +9us\n b ACK 899")
+    at_a, at_b = both_ends(story)
+    acknowledged, unknown = at_b[20], next(s for s in at_b if s.data[51:54] == (900).to_bytes(3))
+    lacking = [s for s in at_b if s is not acknowledged and s is not unknown]
+    assert " 1 are not at b.pcapng, lost or missed, " in str(analyze(tmp_path, at_a, lacking))
+    assert " 1 never reached b.pcapng, " in str(
+        analyze(tmp_path, at_a, [s for s in at_b if s is not unknown])
+    )
 
 
 def test_a_lost_packet_that_was_sent_again_was_not_acknowledged_before(tmp_path: Path) -> None:

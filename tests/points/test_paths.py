@@ -348,7 +348,7 @@ def test_a_packet_that_was_acknowledged_was_missed_by_the_capture(tmp_path: Path
     assert " 0 never reached b.pcapng" in str(analysis)
 
 
-def test_a_capture_that_missed_packets_may_have_missed_those_that_nothing_acknowledges(tmp_path: Path) -> None:
+def test_a_capture_that_missed_packets_may_have_missed_others_too(tmp_path: Path) -> None:
     """The last request has no ACK: it was lost, or the capture missed it as it did the one before."""
     story = rc().lines("+9us\n a RC_SEND_ONLY 900 8\n +9us\n a RC_SEND_ONLY 901 8\n +9us\n b ACK 899")
     at_a, at_b = both_ends(story)

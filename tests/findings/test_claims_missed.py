@@ -233,6 +233,6 @@ def sampled(each: int) -> Talk:
 
 
 @pytest.mark.parametrize(("each", "likely"), [(100, 0), (4, 1)])
-def test_a_capture_that_lacks_a_tenth_tells_of_no_packet_why_it_came_again(each: int, likely: int) -> None:
+def test_a_capture_that_lacks_many_tells_of_no_packet_why_it_came_again(each: int, likely: int) -> None:
     (found,) = of_rule(sampled(each).findings(), "loss")
     assert found.evidence["probably_lost_packets"] == likely

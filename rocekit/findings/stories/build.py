@@ -73,7 +73,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_beside_lateness(stories)
     doubt_unseen_rnrs(stories)
     doubt_behind_rnrs(stories)
-    doubt_sparse(stories)
+    doubt_sparse(evidence, stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)
     share_stalls([story for story in stories if story.rule != USED_AGAIN])

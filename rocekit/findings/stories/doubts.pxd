@@ -1,8 +1,10 @@
 # The types of doubts.py where it is compiled; see setup.py.
 cimport cython
+from libc.stdint cimport int64_t
 
 from rocekit.findings.stories.story cimport GoBack, Story
 from rocekit.track.connections cimport Connection
+from rocekit.track.events cimport Event
 
 cdef str NAK_MISSED
 
@@ -19,8 +21,12 @@ cpdef doubt_short_waits(object evidence, object stories)
 cpdef doubt_gaps(object evidence, object stories)
 
 
-@cython.locals(story=Story, sparse=dict)
-cpdef doubt_sparse(object stories)
+@cython.locals(story=Story, connection=Connection, sparse=dict, packets=int64_t, scattered=int64_t, missed=int64_t, everywhere=bint)
+cpdef doubt_sparse(object evidence, object stories)
+
+
+@cython.locals(event=Event, alone=int64_t, leaps=int64_t)
+cpdef int64_t _scattered(Connection connection)
 
 
 @cython.locals(story=Story, found=dict)

@@ -90,9 +90,10 @@ _OVERTAKEN: Final = (
 GAPPY: Final = 0.01
 #: Losses that only a gap shows must be so many times what the capture misses.
 _FEW: Final = 8
-#: A capture that lacks more than this share, at so many places or so many copies, tells of none why it came.
-SPARSE: Final = 0.1
-_OFTEN, _MANY_COPIES = 8, 64
+#: A capture that lacks more than this share, and so many packets, tells of none why it came again. So many in
+#: a row are no sign of it.
+SPARSE: Final = 0.05
+_OFTEN, _STRETCH = 8, 16
 _SPARSE_DOUBTED: Final = frozenset(
     {ACK_LOSS, IMPLIED_NAK, LOSS, NEEDLESS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT}
 )
@@ -168,25 +169,40 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             story.certain = False
 
 
-def doubt_sparse(stories: Sequence[Story]) -> None:
-    """Where a capture lacks a tenth of a connection's packets, leave open why packets were sent again.
+def doubt_sparse(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Where a capture lacks one packet in twenty here and there, leave open why packets were sent again.
 
-    Of copies and answers that it does not have, too many may be those that would tell.
+    Of copies and answers that it does not have, too many may be those that would tell. A mirror that lacks
+    those of one connection lacks those of others, too.
     """
     sparse: dict[int, bool] = {}
+    packets = scattered = 0
+    for connection in evidence.connections if stories else ():
+        missed = _scattered(connection)
+        sparse[connection.id] = _are_many(missed, connection.packets)
+        packets += connection.packets
+        scattered += missed
+    everywhere = _are_many(scattered, packets)
     for story in stories:
-        if story.rule not in _SPARSE_DOUBTED:
-            continue
-        connection = story.connection
-        found = sparse.get(connection.id)
-        if found is None:
-            missed = _missed(connection)
-            often = len(connection.missed) >= _OFTEN or connection.missed_copies >= _MANY_COPIES
-            found = sparse[connection.id] = often and missed > SPARSE * (connection.packets + missed)
-        if found:
+        if story.rule in _SPARSE_DOUBTED and (everywhere or sparse.get(story.connection.id)):
             story.certain, story.gappy = False, True
             if story.places:
                 story.places = []
+
+
+def _scattered(connection: Connection) -> int:
+    """How many acknowledged packets a capture lacks of a connection, without long stretches of them."""
+    alone = leaps = 0
+    for event in connection.missed:
+        if event.count < _STRETCH:
+            alone += event.count
+        else:
+            leaps += event.count
+    return max(alone, connection.missed_copies - leaps)
+
+
+def _are_many(missed: int, packets: int) -> bool:
+    return missed >= _OFTEN and missed > SPARSE * (packets + missed)
 
 
 def _absent(stories: Sequence[Story]) -> dict[int, int]:

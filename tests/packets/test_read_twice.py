@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from amount import runs
+from amount import MORE, runs
 from capture_bytes import Frame, pcap
 from disorder import frames_of
 from places import OTHERS, PCAPS
@@ -53,7 +53,7 @@ def views(folder: Path, seed: int) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("seed", range(runs(120, share=5)))
+@pytest.mark.parametrize("seed", range(runs(120, share=5 if MORE else 10)))
 def test_what_is_found_in_captures_that_are_read_twice_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

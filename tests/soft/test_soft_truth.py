@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from amount import runs
+from amount import MORE, runs
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from rocekit.soft.testbed.program import Program, random_faults, random_program
 from rocekit.soft.testbed.replay import compare, differences, random_run
 from rocekit.soft.wires.faults import at_random
 
-RUNS = runs(2000, share=12)
+RUNS = runs(2000, share=12 if MORE else 24)
 SEEDS = st.integers(0, 2**32 - 1)
 many = settings(max_examples=max(10, RUNS // 2), deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -18,7 +18,7 @@ from amount import EVERYTHING, examples
 from hypothesis import HealthCheck, settings
 from lab_boot import Boot, Part
 from places import ROOT
-from together import by_groups
+from together import by_groups, load_share
 
 # No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
 settings.register_profile(
@@ -43,6 +43,11 @@ gc.disable()
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Which process runs which tests."""
     return by_groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Compile the tests' modules, each in one process."""
+    load_share(session.config)
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
 """Which process runs which tests: one runs all of a module, and of the modules with the same ``xdist_group``.
 
-What a module's tests share is then made once, and not in each process. The last tests are given out one by
-one, so that all processes end at the same time.
+What a module's tests share is then made once, and not in each process; each module is compiled by one. The
+last tests are given out one by one, so that all processes end at the same time.
 
 `--dist loadgroup` of pytest-xdist 3.8 writes the group into the node IDs of tests, which pytest 9.2 does not
 let it change: each test went to whatever process was free. Here the group is read from the module's text.
@@ -9,8 +9,11 @@ let it change: each test went to whatever process was free. Here the group is re
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,36 @@ def groups(folder: Path = ROOT / "tests") -> dict[str, str]:
         if group is not None:
             found[path.relative_to(folder.parent).as_posix()] = group[1]
     return found
+
+
+def share(files: list[Path], process: int, processes: int) -> list[Path]:
+    """The files that a process loads first: about as many bytes as each of the others."""
+    sizes = [path.stat().st_size for path in files]
+    middles = [sum(sizes[:n]) + sizes[n] // 2 for n in range(len(sizes))]
+    return [
+        path
+        for path, middle in zip(files, middles, strict=True)
+        if middle * processes // max(sum(sizes), 1) == process
+    ]
+
+
+def load_share(config: pytest.Config) -> None:
+    """Load this process's share of the modules before it collects the tests of all.
+
+    Where a module is loaded the first time, pytest compiles it, with what it adds to each ``assert``, and
+    keeps that in a file. All processes loaded the same module at the same time, and each compiled it.
+    """
+    given = getattr(config, "workerinput", None)
+    if given is None:
+        return
+    folders = [path for path in (config.rootpath / argument for argument in config.args) if path.is_dir()]
+    files = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+    for path in share(files, int(given["workerid"].removeprefix("gw")), given["workercount"]):
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        # Collecting says what is wrong with it.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(path.stem)
 
 
 def piece(nodeid: str, known: Mapping[str, str], single: Collection[str] = ()) -> str:

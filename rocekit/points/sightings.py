@@ -23,6 +23,7 @@ from rocekit.flows.spread import Spread
 from rocekit.packets import ICRC_INVALID
 from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.packets.slim import PIECE
+from rocekit.points.order_doubt import is_contradicted
 from rocekit.points.ways import FEW_WAYS, CaptureColumns, HostWay, HostWays
 from rocekit.wire import QPN_BITS
 from rocekit.wire.psn import MASK
@@ -370,6 +371,10 @@ class Sightings:
     def _ways(self) -> HostWays:
         return HostWays(self._columns, self._directions)
 
+    def _rows_of(self, src: str, dst: str) -> Rows:
+        ends = self._addresses.get(src, -1), self._addresses.get(dst, -1)
+        return self._directions.get(ends, _NO_ROWS)
+
     def _way(self, src: str, dst: str) -> HostWay:
         """What the captures have of the packets from one host to another."""
         return self._ways.of(self._addresses.get(src, -1), self._addresses.get(dst, -1))
@@ -409,7 +414,12 @@ class Sightings:
         ordered = sorted(place, key=lambda f: place[f])
         if any(place[b] - place[a] < _LEAST_WAY_NS for a, b in pairwise(ordered)):
             return ()
-        return tuple(ordered) if len(ordered) > 1 else ()
+        if len(ordered) < 2 or any(
+            is_contradicted(self, self._rows_of(*ends), way.counts, points)
+            for ends, way, points in (((src, dst), there, ordered), ((dst, src), back, ordered[::-1]))
+        ):
+            return ()
+        return tuple(ordered)
 
     def probable_points(self, src: str, dst: str) -> tuple[int, ...]:
         """The captures on the way from ``src`` to ``dst`` where delays of both directions do not tell it.

@@ -37,6 +37,7 @@ class Captured(Protocol):
     time_ns: Any
     qpn: Any
     psn: Any
+    identity: Any
 
     @property
     def spans(self) -> list[tuple[int, int]]: ...
@@ -60,6 +61,8 @@ def is_contradicted(sightings: Captured, rows: Rows, counts: Sequence[int], poin
         own = rows[(times > begin) & (times < end)]  # both were running
         here, there = (sightings.frames[file][own] != 0 for file in (first, second))
         numbers = (sightings.qpn[own].astype(np.int64) << QPN_BITS | sightings.psn[own]) * 2
+        # What the network doubled between the two is there once more behind it, and was not sent again.
+        there &= here | ~np.isin(sightings.identity[own], sightings.identity[own[here]])
         if _is_lost_backwards(here, there, numbers + sightings.is_request(own)):
             return True
     return False

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from capture_bytes import Frame, pcap
 from talk import US, Talk, settled
+from two_points import analysis_of_two
 
 import rocekit
 
@@ -66,3 +67,14 @@ def test_packets_that_the_first_one_lacks_and_that_come_again_contradict_it(tmp_
 @pytest.mark.parametrize("lose", [0, 6])
 def test_those_that_a_capture_merely_missed_do_not(tmp_path: Path, lose: int) -> None:
     assert orders(captured(tmp_path, lose=lose, late_ns=APART, again=False)) == {(1, 0, "delays")}
+
+
+def test_copies_that_the_network_makes_between_do_not(tmp_path: Path) -> None:
+    t = Talk()
+    for psn in range(60):
+        settled(t, psn)
+        t.wait(100 * US)
+    copies = [Frame(f.data, f.time_ns + 300) for f in t.frames if f.data[26:30] == b"\n\t\0\1"][20:40]
+    analysis = analysis_of_two(tmp_path, t.frames, [*t.frames, *copies])
+    assert orders(analysis) == {(0, 1, "delays")}
+    assert "0 never reached vb.pcap, 0 were overtaken, 20 came twice" in str(analysis)

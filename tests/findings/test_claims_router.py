@@ -98,6 +98,22 @@ def test_a_nak_behind_the_router_need_not_have_reached_its_requester(tmp_path: P
     assert found.evidence["or_lost_behind_capture"]
 
 
+def test_nor_need_an_ack_have_reached_it(tmp_path: Path) -> None:
+    t = Talk()
+    t.connect()
+    for psn in range(60):
+        t.send(psn)
+        t.ack(psn)
+        t.wait(200 * US)
+    t.send(60)
+    t.ack(60)
+    t.wait(70 * MS)
+    t.send(60)
+    t.ack(60)
+    found = only(findings_of_a_router(tmp_path, t), "ack-loss")
+    assert found.title.startswith("The ACK of PSN 60 was probably lost")
+
+
 def burst(t: Talk, first: int) -> None:
     t.now += MS
     for psn in range(first, first + 8):

@@ -324,11 +324,11 @@ def _decide_response(
     elif in_time:
         place = view.place(story.psn, in_time[-1], request=False)
         story.rule, story.places = rule, [place]
-        # An ACK that came late in the wait may have come too late to the requester, which may be slow.
-        story.certain = (
-            rule != ACK_LOSS
-            or place.where != BEYOND
-            or any((run.time_ns - ns) * 4 >= run.waited_ns * 3 for ns in back_ns)
+        # Two points of one capture are as far from the requester as that is. And an ACK that came late in the
+        # wait may have come too late to the requester, which may be slow.
+        story.certain = place.where != BEYOND or (
+            not view.sightings.one_clock
+            and (rule != ACK_LOSS or any((run.time_ns - ns) * 4 >= run.waited_ns * 3 for ns in back_ns))
         )
     elif back_ns and rule == IMPLIED_NAK and min(back_ns) < run.time_ns:
         # Behind the requester's capture it was lost, or overtaken, or it came just too late.

@@ -181,19 +181,25 @@ def _drop_output() -> None:
         pass
 
 
-def guarded(program: Callable[[], Any]) -> None:
-    """Run the program with SIGTERM and SIGHUP as exceptions, and end the process without taking it apart."""
-    may_handle = threading.current_thread() is threading.main_thread()
+def _take_signals() -> None:
+    """Make exceptions of signals, which may come as soon as one of them is taken."""
+    if threading.current_thread() is not threading.main_thread():
+        return
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if may_handle and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _terminate)
     # Jobs of shells in the background ignore it.
-    if may_handle and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
+
+
+def guarded(program: Callable[[], Any]) -> None:
+    """Run the program with SIGTERM and SIGHUP as exceptions, and end the process without taking it apart."""
     threading.excepthook = _thread_failed
     sys.unraisablehook = _unheard
     status: int | None = None
     try:
+        _take_signals()
         program()
     except SystemExit as end:
         if end.code != EXIT_INTERRUPTED and not _signalled:

@@ -60,9 +60,12 @@ def is_contradicted(sightings: Captured, rows: Rows, counts: Sequence[int], poin
         times = sightings.time_ns[rows]
         own = rows[(times > begin) & (times < end)]  # both were running
         here, there = (sightings.frames[file][own] != 0 for file in (first, second))
-        numbers = (sightings.qpn[own].astype(np.int64) << QPN_BITS | sightings.psn[own]) * 2
+        alone = np.flatnonzero(there & ~here)
+        if len(alone) < _LEAST:
+            continue
         # What the network doubled between the two is there once more behind it, and was not sent again.
-        there &= here | ~np.isin(sightings.identity[own], sightings.identity[own[here]])
+        there[alone] = ~np.isin(sightings.identity[own[alone]], sightings.identity[own[here]])
+        numbers = (sightings.qpn[own].astype(np.int64) << QPN_BITS | sightings.psn[own]) * 2
         if _is_lost_backwards(here, there, numbers + sightings.is_request(own)):
             return True
     return False

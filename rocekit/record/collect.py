@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 from bisect import bisect_left
 from collections import deque
 
-from rocekit.errors import JournalError
 from rocekit.machine.processors import SpareProcessors
 from rocekit.record import ring as record_ring
 from rocekit.record.gids import GidTables
 from rocekit.record.lines.journal_lines import JournalLines
 from rocekit.record.lines.native import native
+from rocekit.record.new_rings import NewRings
 from rocekit.record.process import Process, going_on
 from rocekit.record.ring import LossCounts, RingFile, record_of
-from rocekit.record.start import changed_ns
-from rocekit.record.told import TELLING, told_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,15 +95,13 @@ class Rings:
         gids: GidTables | None = None,
         choice: RecordFilter | None = None,
     ) -> None:
-        self._folders = [os.fspath(folder) for folder in folders]
+        self._new = NewRings(folders)
         self._gids, self._choice = gids or GidTables(), choice
         self._stuck: dict[str, int] = {}
         self._writer = writer
         self._result = result
         self._redaction = redaction
         self._files: dict[str, tuple[RingFile, JournalLines]] = {}
-        self._bad: set[str] = set()
-        self._looked: list[int] = []
         self._taken_ns = self._wrote_ns = time.monotonic_ns()
         self._complete_ns = 0
         self._fullest = 0.0
@@ -170,41 +165,21 @@ class Rings:
         if holes:
             self._log_lost(lines, {"others": holes}, self._last_ns)
 
-    def _find(self) -> None:
-        """Open the files of new processes; done a hundred times a second."""
-        changed = [changed_ns(folder) for folder in self._folders]
-        if changed != self._looked:
-            # A file that is not complete yet is looked at again.
-            self._looked = changed if self._look() else []
+    def _find(self, *, last: bool = False) -> None:
+        """Open the files of new processes, and log what processes have told apart from their rings."""
+        for found in self._new.look(last=last):
+            if isinstance(found, RingFile):
+                self._begin(found)
+            else:
+                pid, what = found
+                self._result.not_recorded.append(what)
+                self._log("not_recorded", pid, what=what)
 
-    def _look(self) -> bool:
-        """Open new files; whether all of them are complete."""
-        whole = True
-        names = [f"{folder}/{name}" for folder in self._folders for name in os.listdir(folder)]  # noqa: PTH208
-        for path in names:
-            if path in self._files or path in self._bad:
-                continue
-            if path.endswith(".ring"):
-                whole = self._open(path) and whole
-            elif path.endswith(TELLING):
-                self._bad.add(path)
-                self._log_told(path)
-        return whole
-
-    def _open(self, path: str) -> bool:
-        try:
-            file = RingFile(path)
-        except JournalError:
-            try:
-                made = os.stat(path).st_mtime  # noqa: PTH116
-            except FileNotFoundError:
-                return True  # there was no room for it, and its process has taken it away again
-            if time.time() - made > 5:
-                self._bad.add(path)
-            return path in self._bad
+    def _begin(self, file: RingFile) -> None:
+        """Log that a process opened its first device."""
         process = self._process(file.pid, file.forked_from)
         lines = self._lines_for(process)
-        self._files[path] = (file, lines)
+        self._files[file.path] = (file, lines)
         self._result.processes[file.pid] = file.program
         self._log(
             "recording",
@@ -217,7 +192,6 @@ class Rings:
             redacted=True if self._redaction else None,
             filter=str(self._choice) if self._choice else None,
         )
-        return True
 
     def _lines_for(self, process: Process) -> JournalLines:
         if self._choice:
@@ -231,13 +205,6 @@ class Rings:
         found = [line for _, lines in self._files.values() for line in lines.left_out()]
         self._result.left_out = sum(lines.left_out_records for _, lines in self._files.values())
         return found
-
-    def _log_told(self, path: str) -> None:
-        """Report what a process has told apart from its rings."""
-        if (told := told_in(path)) is not None:
-            pid, what = told
-            self._result.not_recorded.append(what)
-            self._log("not_recorded", pid, what=what)
 
     def _process(self, pid: int, forked_from: int) -> Process:
         """The state of a process whose file was found. A child's may be found before its parent's."""
@@ -424,6 +391,7 @@ class Rings:
             detached: the processes go on, as they should.
         """
         self._finishing = True
+        self._find(last=True)
         self.collect()
         while self._taken:
             self._unpack(None)
@@ -489,7 +457,7 @@ class Rings:
     def _log_going_on(self) -> None:
         """Name the processes that still run."""
         files = [(file.pid, file.pid_namespace) for file, _ in self._files.values()]
-        pids, elsewhere = going_on(files, self._folders[0])
+        pids, elsewhere = going_on(files, self._new.folders[0])
         for pid in pids:
             self._result.going_on.append(pid)
             self._log("not_recorded", pid, what="what this process did after the recorded program's end")

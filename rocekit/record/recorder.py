@@ -182,6 +182,7 @@ class ProgramRecorder(JournalRecorder):
             for number, what in unseen.look(self.result.processes) if unseen is not None else ():
                 self.result.not_recorded.append(what)
                 writer.write("not_recorded", pid=number, what=what)
+                writer.flush()  # who reads the journal meanwhile is to know now
 
     def _wait(self, pid: int, for_s: float | None) -> bool:
         """Wait for a signal, and pass it on unless it is SIGCHLD; whether there was any."""

@@ -107,24 +107,26 @@ def _make_folder(folder: str) -> None:
         os.chmod(folder, 0o1733)  # noqa: PTH101
 
 
-def changed_ns(folder: Path | str) -> int:
-    """When a folder for ring files last changed. If somebody removed it, it is made again.
+def changed_ns(folder: Path | str) -> tuple[int, bool]:
+    """When a folder for ring files last changed, and whether somebody had removed it: then it is made again.
 
     Cleaners of temporary files do that. Rings that are in use stay mapped, and new processes need the folder.
 
     Raises:
         JournalError: something else stands there now, or another user's folder, whose rings would be read.
     """
+    gone = False
     try:
         found = os.lstat(folder)
     except FileNotFoundError:
+        gone = True
         _make_folder(os.fspath(folder))
         found = os.lstat(folder)
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
         from rocekit.errors import JournalError
 
         raise JournalError(f"{os.fspath(folder)} was replaced by somebody: recording ends")
-    return found.st_mtime_ns
+    return found.st_mtime_ns, gone
 
 
 def remove_folder(folder: Path | str) -> None:
@@ -160,8 +162,10 @@ def alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             state = file.read().rsplit(b")", 1)[1].split()[0]
-    except (OSError, IndexError):
+    except (FileNotFoundError, ProcessLookupError, IndexError):
         return False
+    except OSError:
+        return True  # nobody may look, or no file can be opened now: a process that may run is not dead
     return state not in (b"Z", b"X")
 
 

@@ -478,15 +478,6 @@ def test_addresses_are_read_slowly_while_the_program_needs_the_processor_and_soo
     assert gids.ready("rxe0", wait_s=60), "at the end nobody gives way"
 
 
-def test_a_file_that_its_process_takes_away_is_no_error(tmp_path: Path) -> None:
-    """There was no room for it: it goes between two steps of the recorder, which had seen its name."""
-    journal = tmp_path / "x.jsonl"
-    with JournalWriter(journal) as out:
-        rings = Rings([tmp_path], out, result := Recording(journal), None)
-        assert rings._open(str(tmp_path / "7.0.ring"))
-    assert not result.processes
-
-
 def test_an_unfinished_slot_is_found_wherever_it_is() -> None:
     for size in (1, 2, 3, 8, 31):
         same = array("Q", [7]) * size

@@ -65,7 +65,7 @@ def test_rings_that_somebody_else_put_there_are_not_read(tmp_path: Path) -> None
     """The folder's name is no secret, and after a cleaner anybody may take it in a folder that all share."""
     folder = tmp_path / "rings"
     folder.mkdir()
-    assert changed_ns(folder) == folder.stat().st_mtime_ns
+    assert changed_ns(folder) == (folder.stat().st_mtime_ns, False)
     folder.rmdir()
     (tmp_path / "theirs").mkdir()
     folder.symlink_to(tmp_path / "theirs")

@@ -21,16 +21,24 @@ def running(program: Path) -> Path:
     return compiled(program.parent / "waiting", "running.c", str(library), f"-Wl,-rpath,{program.parent}")
 
 
-def named(command: str, tmp_path: Path) -> list[str]:
-    """What the journal names as not recorded, of a shell command whose input ends after a second."""
-    ran = record(tmp_path / "x.journal.jsonl", ["sh", "-c", f"sleep 1 | {command}"])
+def named(command: str, tmp_path: Path, *, until_named: bool = True) -> list[str]:
+    """What the journal names as not recorded, of a shell command whose input ends.
+
+    Args:
+        until_named: its input ends when the journal names something: a loaded machine lets the recorder wait.
+    """
+    journal = tmp_path / "x.journal.jsonl"
+    wait = "sleep 1"
+    if until_named:
+        wait = f"for i in $(seq 200); do grep -q not_recorded {journal} && break; sleep 0.1; done"
+    ran = record(journal, ["sh", "-c", f"{{ {wait}; }} | {command}"])
     assert (ran.returncode, ran.stdout) == (0, "ready\n"), ran.stderr
     assert ran.journal.problems == []
     return [event["what"].partition(": ")[2] for event in ran.of("not_recorded")]
 
 
 def test_a_recorded_child_is_not_named(running: Path, tmp_path: Path) -> None:
-    assert named(f"{running} no_device", tmp_path) == []
+    assert named(f"{running} no_device", tmp_path, until_named=False) == []
 
 
 def test_a_child_with_another_environment(running: Path, tmp_path: Path) -> None:

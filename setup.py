@@ -7,6 +7,7 @@ and rdma-core's headers; without them, it is built when it is first used. The re
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import sys
@@ -38,6 +39,8 @@ LEVELS = ("-O1", "-Og") if os.environ.get("ROCEKIT_QUICK_BUILD") else ("-O2", "-
 
 def extensions() -> list[Any]:
     """The modules in C; none if Cython fails, so that the installation never does."""
+    # What Cython reads of a module stays until that is written: to look for garbage took it half its time.
+    gc.set_threshold(1_000_000)
     try:
         from Cython.Build import cythonize
 

@@ -116,27 +116,43 @@ def _rules(value: Any, where: str) -> list[Rule]:
     return rules
 
 
+_mentions: dict[tuple[int, int, int], bool] = {}
+"""Whether a folder mentions the group. Its key changes when a package is installed there."""
+
+
 def _is_mentioned() -> bool:
     """Whether some installed package may have such an entry point.
 
     To ask importlib.metadata takes ten times as long, and every analysis asks.
     """
-    group = GROUP.encode()
     for folder in sys.path:
         try:
-            with os.scandir(folder or ".") as entries:
-                names = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+            state = os.stat(folder or ".")  # noqa: PTH116 -- a Path for each takes as long
         except OSError:
             continue
-        for name in names:
+        key = (state.st_dev, state.st_ino, state.st_mtime_ns)
+        if key not in _mentions:
+            _mentions[key] = _mentions_group(folder or ".")
+        if _mentions[key]:
+            return True
+    return False
+
+
+def _mentions_group(folder: str) -> bool:
+    group = GROUP.encode()
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    for name in names:
+        try:
+            file = os.open(f"{name}/entry_points.txt", os.O_RDONLY)  # there may be hundreds of files
             try:
-                file = os.open(f"{name}/entry_points.txt", os.O_RDONLY)  # there may be hundreds of files
-                try:
-                    mentioned = group in os.read(file, os.fstat(file).st_size)
-                finally:
-                    os.close(file)
-            except OSError:
-                continue
-            if mentioned:
-                return True
+                if group in os.read(file, os.fstat(file).st_size):
+                    return True
+            finally:
+                os.close(file)
+        except OSError:
+            continue
     return False

@@ -30,6 +30,7 @@ class Playing:
         frames: every packet, in the order of time.
         calls: what the program was asked, and what came of it: (time, call, arguments, result).
         late_ns: by how much this machine was late at most.
+        behind_ns: by how much its kernel's clock tick was late at most when a wait may have begun.
     """
 
     drill: Drill
@@ -37,6 +38,7 @@ class Playing:
     calls: list[tuple[int, str, dict[str, Any], Any]] = field(default_factory=list)
     said: list[DrillEvent] = field(default_factory=list)
     late_ns: int = 0
+    behind_ns: int = 0
     verdict: Verdict = field(default_factory=lambda: Verdict(INCONCLUSIVE, reason="not played"))
 
 
@@ -91,7 +93,7 @@ class Bench(ABC):
                 except RefusedError as error:
                     refused = error
         except StopIteration as stop:
-            playing.verdict = _fair(stop.value, playing.late_ns)
+            playing.verdict = _fair(stop.value, playing)
         finally:
             self.device.close()
         return playing
@@ -100,9 +102,15 @@ class Bench(ABC):
         """Give back what the bench holds."""
 
 
-def _fair(verdict: Verdict, late_ns: int) -> Verdict:
+def _fair(verdict: Verdict, playing: Playing) -> Verdict:
     """A verdict by time is none where this machine itself was late enough to explain it."""
-    if verdict.outcome != FAIL or not verdict.slack_ns or late_ns < verdict.slack_ns:
+    if verdict.outcome != FAIL:
         return verdict
-    reason = f"this machine was up to {late_ns / 1e6:.0f} ms late itself"
+    if 0 < verdict.slack_ns <= playing.late_ns:
+        reason = f"this machine was up to {playing.late_ns / 1e6:.0f} ms late itself"
+    elif 0 < verdict.early_ns <= playing.behind_ns:
+        behind = f"{playing.behind_ns / 1e6:.0f} ms"
+        reason = f"this machine's clock tick was {behind} late: waits end that much early"
+    else:
+        return verdict
     return replace(verdict, outcome=INCONCLUSIVE, reason=reason)

@@ -54,9 +54,12 @@ _COMM_ID: Final = 0xC0DE_0000
 class Differs(Exception):
     """The device did not do what a step demands: expected, and what came instead."""
 
-    def __init__(self, step: DrillStep, expected: str, came: str, *, slack_ns: int = 0) -> None:
+    def __init__(
+        self, step: DrillStep, expected: str, came: str, *, slack_ns: int = 0, early_ns: int = 0
+    ) -> None:
         super().__init__(expected, came)
-        self.step, self.expected, self.came, self.slack_ns = step, expected, came, slack_ns
+        self.step, self.expected, self.came = step, expected, came
+        self.slack_ns, self.early_ns = slack_ns, early_ns
 
 
 Play = Generator[Command, BenchReply, Verdict]
@@ -111,6 +114,7 @@ class Player:
                 expected=differs.expected,
                 came=differs.came,
                 slack_ns=differs.slack_ns,
+                early_ns=differs.early_ns,
             )
         except UnfitError as unfit:
             return Verdict(INCONCLUSIVE, reason=str(unfit))
@@ -225,12 +229,8 @@ class Player:
             raise Differs(step, expected, f"{self._words(seen, names)}: {why}")
         waited = seen.time_ns - before
         if step.at is not None and not step.at.earliest_ns <= waited <= step.at.latest_ns:
-            raise Differs(
-                step,
-                expected,
-                f"it, after {waited / 1e6:.3f} ms",
-                slack_ns=max(0, waited - step.at.latest_ns),
-            )
+            came = f"it, after {waited / 1e6:.3f} ms"
+            raise Differs(step, expected, came, **step.at.missed(waited))
         self._mark = seen.time_ns
         for name, source in step.capture.items():
             if source not in seen.fields and source not in seen.cm_fields:
@@ -345,9 +345,9 @@ class Player:
                 raise Differs(step, expected, words_of(found))
         waited = self._now - before
         if step.at is not None and not step.at.earliest_ns <= waited <= step.at.latest_ns:
-            raise Differs(
-                step, f"{expected}, at {step.text.rpartition('at: ')[2]}", f"it, after {waited / 1e6:.3f} ms"
-            )
+            when = step.text.rpartition("at: ")[2]
+            came = f"it, after {waited / 1e6:.3f} ms"
+            raise Differs(step, f"{expected}, at {when}", came, **step.at.missed(waited))
 
     def _told(self, until_ns: int) -> Generator[Command, BenchReply, dict[str, Any] | None]:
         """The next event."""

@@ -108,6 +108,11 @@ class TimeSpan:
     def latest_ns(self) -> int:
         return self.high_ns + tolerance_ns(self.high_ns)
 
+    def missed(self, waited_ns: int) -> dict[str, int]:
+        """By how much something came too late, ``slack_ns``, or too early, ``early_ns``."""
+        late, early = waited_ns - self.latest_ns, self.earliest_ns - waited_ns
+        return {"slack_ns": max(0, late), "early_ns": max(0, early)}
+
 
 def tolerance_ns(time_ns: int) -> int:
     """How far a time may be off."""

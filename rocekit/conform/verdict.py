@@ -38,6 +38,7 @@ class Verdict:
         line, step: the line of the drill that the device did not keep.
         expected, came: what it demands, and what came instead.
         slack_ns: where time decided, how late this machine must have been itself to explain it; else 0.
+        early_ns: where something came too early, by how much; else 0.
     """
 
     outcome: str
@@ -47,6 +48,7 @@ class Verdict:
     expected: str = ""
     came: str = ""
     slack_ns: int = 0
+    early_ns: int = 0
 
     def words(self) -> str:
         """In one line."""

@@ -90,6 +90,31 @@ def test_a_repeat_is_neither_too_early_nor_too_late() -> None:
     assert verdict(steps % "55 ms", head).outcome == FAIL
 
 
+class Behind(SoftBench):
+    """A bench whose machine's clock tick was late once."""
+
+    def __init__(self, behind_ns: int) -> None:
+        super().__init__()
+        self._behind_ns = behind_ns
+
+    def do(self, command: Command, playing: Playing) -> BenchReply:
+        playing.behind_ns = self._behind_ns
+        return super().do(command, playing)
+
+
+def test_a_repeat_is_not_too_early_where_the_clock_tick_was_late_by_as_much() -> None:
+    steps = SEND + "  - expect: {op: RC_SEND_ONLY}\n  - expect: {op: RC_SEND_ONLY}\n    at: %s\n"
+    head = HEAD + "device: {timeout: 14}\n"
+    found = play(steps % "80 ms", head, Behind(3_000_000)).verdict  # 67.1 ms, not 70 ms
+    assert (found.outcome, found.reason) == (
+        INCONCLUSIVE,
+        "this machine's clock tick was 3 ms late: waits end that much early",
+    )
+    assert play(steps % "80 ms", head, Behind(2_800_000)).verdict.outcome == FAIL
+    # It makes nothing late.
+    assert play(steps % "55 ms", head, Behind(50_000_000)).verdict.outcome == FAIL
+
+
 def test_a_lack_is_not_applicable_and_names_it() -> None:
     bench = SoftBench()
     bench.device.features -= {"atomics"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from accessible import violations
+from browser_pages import Pages
 from click.testing import CliRunner
 from fleet_lake import FLEET, made
 from places import PCAPS
@@ -49,29 +50,23 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> Pages:
+    return Pages(browser)
+
+
 @pytest.fixture
-def show(browser: Browser) -> Iterator[Open]:
+def show(pages: Pages) -> Iterator[Open]:
     """Opens a page; at the end, nothing was said on its console and nothing was asked for."""
-    said: list[str] = []
-    asked: list[str] = []
-    pages: list[Page] = []
+    with pages.of_a_test() as empty:
 
-    def show(path: Path, **options: Any) -> Page:
-        page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
-        page.set_default_timeout(60_000)
-        pages.append(page)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]")
-        return page
+        def show(path: Path, **media: Any) -> Page:
+            page = empty(**media)
+            page.goto(path.as_uri())
+            page.wait_for_selector("html[data-ready]")
+            return page
 
-    yield show
-    for page in pages:
-        page.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+        yield show
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,7 +13,7 @@ from alike import many_connections
 from amount import needs_more
 from capture_bytes import pcap
 from places import ROOT
-from test_report_page import browser, folder, settled, show
+from test_report_page import browser, folder, pages, settled, show
 
 import rocekit
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("browser")
 
 Open = Callable[..., "Page"]
-__all__ = ["browser", "folder", "show"]  # fixtures
+__all__ = ["browser", "folder", "pages", "show"]  # fixtures
 
 LOSS = "ping-write-loss-behind.pcap"
 SCHEMES = ("light", "dark")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alike import many_connections
+from browser_pages import Pages
 from capture_bytes import pcap
 from click.testing import CliRunner
 from flushed import dead_with_flushed
@@ -53,32 +54,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> Pages:
+    return Pages(browser)
+
+
 @pytest.fixture
-def show(browser: Browser, folder: Path, pcaps: Path) -> Iterator[Open]:
+def show(pages: Pages, folder: Path, pcaps: Path) -> Iterator[Open]:
     """Opens a capture's report; at the end, nothing was said on its console and nothing was asked for."""
-    said: list[str] = []
-    asked: list[str] = []
-    pages: list[Page] = []
+    # Without motion, the page is at once where a link leads.
+    with pages.of_a_test(reduced_motion="reduce") as empty:
 
-    def show(capture: str | Path, fragment: str = "", **options: Any) -> Page:
-        # Without motion, the page is at once where a link leads.
-        page = browser.new_page(viewport={"width": 1300, "height": 900}, reduced_motion="reduce", **options)
-        page.set_default_timeout(60_000)
-        pages.append(page)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(report(pcaps / capture, folder).as_uri() + fragment)
-        page.wait_for_selector("html[data-ready]")
-        page.evaluate(PROBES)
-        return page
+        def show(capture: str | Path, fragment: str = "", **media: Any) -> Page:
+            page = empty(**media)
+            page.goto(report(pcaps / capture, folder).as_uri() + fragment)
+            page.wait_for_selector("html[data-ready]")
+            page.evaluate(PROBES)
+            return page
 
-    yield show
-    for page in pages:
-        page.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert len([url for url in asked if url.startswith("file:")]) == len(pages)
+        yield show
 
 
 @functools.cache

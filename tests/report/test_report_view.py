@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from places import PCAPS
-from test_report_page import browser, folder, settled, show, view
+from test_report_page import browser, folder, pages, settled, show, view
 
 import rocekit
 from rocekit.report.measured_waits import measured_waits, wait_words
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("browser")
 
 Open = Callable[..., "Page"]
-__all__ = ["browser", "folder", "show"]  # fixtures
+__all__ = ["browser", "folder", "pages", "show"]  # fixtures
 
 LOSS = "ping-write-loss-behind.pcap"
 

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     """A process, and what is not recorded of it."""
 
 _TICKS_NS: Final = 50_000_000
-_UNFINISHED_NS: Final = 5_000_000_000
-"""A file that is not complete for so long is looked at again only with others, and at the end."""
+_SOON_NS: Final = 5_000_000_000
+_PAUSE_NS: Final = 100_000_000
+"""A file that is not complete for so long (the first) is looked at only so often (the second)."""
+_NEVER_NS: Final = 1 << 62
 _REMOVED: Final = "programs that had just opened their first device may not be in the journal"
 
 
@@ -41,6 +43,7 @@ class NewRings:
         self.folders = [os.fspath(folder) for folder in folders]
         self._found: set[str] = set()
         self._looked: list[int] = []
+        self._again_ns = 0
 
     def look(self, *, last: bool = False) -> Iterator[RingFile | NotRecorded]:
         """What is new in the folders; done a hundred times a second.
@@ -55,16 +58,15 @@ class NewRings:
         for folder, (_, gone) in zip(self.folders, found, strict=True):
             if gone:
                 yield os.getpid(), f"{folder} was removed by somebody: {_REMOVED}"
-        changed = [ns for ns, _ in found]
-        if last or changed != self._looked:
-            began_ns = time.time_ns()
-            # A file that is not complete yet is looked at again.
-            whole = yield from self._look(last)
-            self._looked = changed if whole and began_ns - max(changed) > _TICKS_NS else []
+        changed, now_ns = [ns for ns, _ in found], time.time_ns()
+        if last or changed != self._looked or time.monotonic_ns() >= self._again_ns:
+            pause_ns = yield from self._look(last)
+            self._again_ns = time.monotonic_ns() + pause_ns
+            self._looked = changed if now_ns - max(changed) > _TICKS_NS else []
 
-    def _look(self, last: bool) -> Generator[RingFile | NotRecorded, None, bool]:
-        """New files; returns whether all of them are complete."""
-        whole = True
+    def _look(self, last: bool) -> Generator[RingFile | NotRecorded, None, int]:
+        """New files; returns after how long those that are not complete are looked at again."""
+        pause_ns = _NEVER_NS
         names = [f"{folder}/{name}" for folder in self.folders for name in os.listdir(folder)]  # noqa: PTH208
         for path in names:
             if path in self._found:
@@ -74,7 +76,7 @@ class NewRings:
                     file = RingFile(path)
                 except JournalError as error:
                     if not last:
-                        whole = _is_old_or_gone(path) and whole
+                        pause_ns = min(pause_ns, _pause_ns(path))
                     elif os.path.exists(path):  # noqa: PTH110
                         pid = process_of(path)
                         yield pid, f"process {pid}: its rings cannot be read ({error})"
@@ -85,12 +87,17 @@ class NewRings:
                 self._found.add(path)
                 if (told := told_in(path)) is not None:
                     yield told
-        return whole
+        return pause_ns
 
 
-def _is_old_or_gone(path: str) -> bool:
-    """Whether a file that is not complete has been so for long, or was taken away: it had no room."""
+def _pause_ns(path: str) -> int:
+    """After how long a file that is not complete is looked at again.
+
+    A process that a machine without free memory lets wait may take seconds to make it; one that was killed
+    meanwhile leaves it so for ever.
+    """
     try:
-        return time.time_ns() - os.stat(path).st_mtime_ns > _UNFINISHED_NS  # noqa: PTH116
+        age_ns = time.time_ns() - os.stat(path).st_mtime_ns  # noqa: PTH116
     except FileNotFoundError:
-        return True
+        return _NEVER_NS  # there was no room for it, and its process has taken it away again
+    return _PAUSE_NS if age_ns > _SOON_NS else 0

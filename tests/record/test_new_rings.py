@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from recorded import record
 
+from rocekit.record import ring
+from rocekit.record.losses import TABLE
 from rocekit.record.new_rings import NewRings
 
 
@@ -62,6 +64,32 @@ def test_rings_that_were_never_complete_are_named_at_the_end(tmp_path: Path, age
     assert list(rings.look(last=True)) == [
         (7, f"process 7: its rings cannot be read ({unfinished}: no ring file of this version)")
     ]
+
+
+@pytest.mark.parametrize("age_s", [0, 60])
+def test_rings_that_are_complete_late_are_found(tmp_path: Path, age_s: int) -> None:
+    """A machine without free memory took six seconds for a process's pages; the folder does not change."""
+    made, slots = tmp_path / "7.0.ring", 64
+    size = ring.PAGE * 2 + slots * ring.SLOT + TABLE
+    made.write_bytes(bytes(size))
+    at = time.time_ns() - age_s * 1_000_000_000
+    for path in (made, tmp_path):
+        os.utime(path, ns=(at, at))
+    rings = NewRings([tmp_path])
+    assert list(rings.look()) == []
+    head = ring.FILE.pack(ring.MAGIC, ring.LAYOUT, 1, slots, 7, 0, 0, 0, 0, 0, b"program")
+    with made.open("r+b") as file:
+        file.write(head)
+    os.utime(made, ns=(at, at))
+    found = list(rings.look())
+    while not found:  # it is looked at ten times a second, or sooner
+        time.sleep(0.01)
+        found = list(rings.look())
+    (file_found,) = found
+    assert isinstance(file_found, ring.RingFile)
+    assert (file_found.pid, file_found.program) == (7, "program")
+    file_found.close()
+    assert list(rings.look(last=True)) == []
 
 
 def test_a_folder_that_was_removed_is_made_again_and_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from last_words import last_words
 from places import PCAPS
 from processes import status_of
 
@@ -88,7 +89,7 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
     while not has_begun(process.pid, sign) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(number)
-    told, said = process.communicate(timeout=120)
+    told, said = last_words(process, 120)
     assert told == b""
     if number == signal.SIGINT:
         assert process.returncode == 130
@@ -116,7 +117,7 @@ def test_traffic_that_is_ended_leaves_what_was_seen_of_it(tmp_path: Path) -> Non
             break
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    told, said = process.communicate(timeout=60)
+    told, said = last_words(process)
     assert (process.returncode, told, said) == (1, b"", b"rocekit: error: ended by SIGTERM\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.journal.jsonl", "x.pcapng"]
     analysis = analyze(tmp_path / "x.pcapng", journals=[tmp_path / "x.journal.jsonl"])
@@ -164,7 +165,7 @@ def sent_to(program: str, number: signal.Signals) -> tuple[int, bytes, bytes]:
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(number)
-    told, said = process.communicate(timeout=50)
+    told, said = last_words(process, 50)
     return process.returncode, told, said
 
 
@@ -282,7 +283,7 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read(unbuffered: str) -
         time.sleep(0.01)
         fcntl.ioctl(reader, 0x541B, have)  # FIONREAD
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = last_words(process)
     os.close(reader)
     assert (process.returncode, said) == (130, b"")
 
@@ -301,7 +302,7 @@ def test_all_bytes_go_to_a_standard_output_that_takes_only_some_at_a_time(unbuff
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         page = file.read()
-    _, said = process.communicate(timeout=60)
+    _, said = last_words(process)
     assert process.returncode == 0, said
     assert len(page) > 1 << 16  # more than a pipe holds
     assert page.rstrip().endswith(b"</html>")

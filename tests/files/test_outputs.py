@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from last_words import last_words
 from places import PCAPS, ROOT
 
 from rocekit.errors import JournalError
@@ -49,7 +50,7 @@ def rocekit(*arguments: str | Path, cwd: Path | None = None, stdout: int | None 
     """Exit status and standard error."""
     out = subprocess.PIPE if stdout is None else stdout
     process = start(*arguments, stdout=out, cwd=cwd)
-    _, said = process.communicate(timeout=120)
+    _, said = last_words(process, 120)
     return process.returncode, said.decode()
 
 
@@ -107,7 +108,7 @@ def test_a_dash_is_standard_output_and_no_file(
     capture: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     process = start(command[0], capture, "-", *command[1:], stdout=subprocess.PIPE, cwd=tmp_path)
-    written, said = process.communicate(timeout=120)
+    written, said = last_words(process, 120)
     assert process.returncode == 0, said
     assert written.startswith(b"\x0a\x0d\x0d\x0a")  # a pcapng section header
     assert not (tmp_path / "-").exists()
@@ -196,7 +197,7 @@ def test_a_journal_that_grows_too_large_is_named(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     process = start(*both, stdout=subprocess.PIPE, cwd=tmp_path, preexec_fn=little_room)
-    _, said = process.communicate(timeout=120)
+    _, said = last_words(process, 120)
     assert process.returncode == 1
     assert re.fullmatch(
         r"rocekit: error: x\.jsonl(\.server)?: cannot be written: File too large\n", said.decode()
@@ -229,7 +230,7 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
     process = start(*arguments, stdout=subprocess.PIPE, cwd=tmp_path, preexec_fn=little_room)
-    _, said = process.communicate(timeout=120)
+    _, said = last_words(process, 120)
     assert process.returncode == 1
     assert re.fullmatch(rf"rocekit: error: {re.escape(name)}: cannot be written[^\n]*\n", said.decode())
     assert out.read_bytes() == b"of yesterday"
@@ -285,7 +286,7 @@ def test_a_capture_without_the_right_to_read_it_is_one_line(tmp_path: Path, capt
         if folder.name.startswith("pytest-of-"):
             break
     process = start("analyze", capture, stdout=subprocess.PIPE, user=65534, group=65534, extra_groups=[])
-    _, said = process.communicate(timeout=120)
+    _, said = last_words(process, 120)
     assert process.returncode == 1
     reason = "may not be read by this user: change its permissions, or run as its owner"
     assert said.decode() == f"rocekit: error: {capture}: {reason}\n"
@@ -308,7 +309,7 @@ def test_a_copy_that_is_interrupted_ends_at_once(tmp_path: Path) -> None:
     while f"{big}" not in opened(process.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    told, said = process.communicate(timeout=120)
+    told, said = last_words(process, 120)
     assert (process.returncode, told, said) == (130, b"", b"")
     assert not out.exists()
 

@@ -1,10 +1,12 @@
 """What a command is told to write: nothing that is read is lost, and what cannot be written is named, once.
 
-Each runs as a process of its own, as people run it.
+Each runs as a process of its own, as people run it; most are forks of one Python, which is loaded once.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
 import resource
@@ -18,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from lab_forks import Forks
 from last_words import last_words
 from places import PCAPS, ROOT
 
@@ -27,19 +30,34 @@ from rocekit.journal import JournalWriter
 
 MAIN = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"
 FULL = Path("/dev/full")
+#: What the commands here load.
+LOADS = tuple(
+    f"rocekit.commands.{name}"
+    for name in ("analyze", "annotate", "decode", "explain", "export", "report", "slice", "stats")
+)
 
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 
 
-def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
+@functools.cache
+def forks() -> Forks:
+    made = Forks(*LOADS)
+    atexit.register(made.close)
+    return made
+
+
+def environment() -> dict[str, str]:
     # Standard output has a buffer, as it has in a user's shell.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    found = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     # Where no file may grow, Python keeps the half of a module's bytecode that there was room for, and every
     # later run of that module ends in "marshal data too short".
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return {**found, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *map(str, arguments)],
-        env=environment,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         **kwargs,  # type: ignore[call-overload]
@@ -49,9 +67,14 @@ def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
 def rocekit(*arguments: str | Path, cwd: Path | None = None, stdout: int | None = None) -> tuple[int, str]:
     """Exit status and standard error."""
     out = subprocess.PIPE if stdout is None else stdout
-    process = start(*arguments, stdout=out, cwd=cwd)
-    _, said = last_words(process, 120)
-    return process.returncode, said.decode()
+    words = map(str, arguments)
+    process = forks().start(*words, stdout=out, stderr=subprocess.PIPE, cwd=cwd, env=environment())
+    try:
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode is not None
+    return process.returncode, said
 
 
 @pytest.fixture

@@ -313,6 +313,7 @@ def become(request: dict[str, Any]) -> None:
     sys.argv = ["rocekit", *request["arguments"]]
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = os.fdopen(descriptor, "w", buffering=1 if name == "stderr" else -1, closefd=False)
+        stream.buffer.raw.name = f"<{name}>"  # type: ignore[attr-defined]  # as the interpreter has it
         setattr(sys, name, stream)
 
 

@@ -50,6 +50,8 @@ _NEAR_IDS, _ID_MASK = 1024, 0xFFFF
 #: The pairs of so few hosts can be numbered with 16 bits.
 _FEW_HOSTS: Final = 256
 _NEVER: Final = np.iinfo(np.int64).max
+#: Of so many PSNs what was sent is kept, for it is asked for again.
+_MOST_KEPT: Final = 10_000
 #: Points closer together than this are not put in an order.
 _LEAST_WAY_NS: Final = 200
 _IS_REQUEST: Final = np.array([v in wire.OPCODES and not wire.OPCODES[v].response for v in range(257)])
@@ -130,6 +132,7 @@ class Sightings:
         self.ip_id, self.icrc_state = packets.column("ip_id"), packets.column("icrc_state")
         self._source_qpn, self._scope = packets.column("src_qpn"), packets.column("scope")
         self._sorted: dict[tuple[int, int], tuple[Rows, NDArray[np.int32]]] = {}
+        self._sent: dict[tuple[str, str, int, object, int, bool], list[Transmission]] = {}
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._probably: dict[tuple[str, str], tuple[int, ...]] = {}
         self._order_by: dict[tuple[str, str], str] = {}
@@ -341,6 +344,10 @@ class Sightings:
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
         if src is None or dst is None or qpn is None or dst not in self._addresses:
             return []
+        # The stories of a few losses ask a hundred times for each packet near them.
+        key = (src, dst, qpn, connection.scopes[side], psn & MASK, request)
+        if key in self._sent:
+            return self._sent[key]
         order, psns = self._by_psn((self._addresses[dst], qpn))
         rows = order[np.searchsorted(psns, psn & MASK) : np.searchsorted(psns, psn & MASK, side="right")]
         rows = rows[
@@ -348,7 +355,11 @@ class Sightings:
             & (self._scope[rows] == connection.scopes[side])
             & (_IS_REQUEST[self.opcode[rows]] == request)
         ]
-        return sorted((self._transmission(src, dst, row) for row in rows.tolist()), key=lambda t: t.sent_ns)
+        found = [self._transmission(src, dst, row) for row in rows.tolist()]
+        if len(self._sent) >= _MOST_KEPT:
+            self._sent.clear()
+        self._sent[key] = sorted(found, key=lambda t: t.sent_ns)
+        return self._sent[key]
 
     def _transmission(self, src: str, dst: str, row: int) -> Transmission:
         times = self.times_of(row)

@@ -18,6 +18,7 @@ from rocekit.lab.net import tool
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 WORK = Path("/tmp/paths-inside")
+TRACEFS = Path("/sys/kernel/tracing")
 #: A fault of some per cent may hit nothing by chance, and perftest fails at times by itself.
 TRIES = 5
 TAPS = ("va", "vb")
@@ -55,7 +56,30 @@ def packets() -> dict[str, dict[str, int]]:
     return {d: {n: int(Path(folder.format(d, n)).read_text()) for n in names} for d in ("rxe0", "rxe1")}
 
 
-def run(name: str) -> dict[str, Any]:
+class Refused:
+    """Counts the packets that a device dropped before it counted them, as those for a QP that is gone.
+
+    On a slow machine a requester may repeat what is acknowledged at that moment, and the responder's program
+    ends. The kernel says of each packet that it drops in which function it does.
+    """
+
+    def __init__(self) -> None:
+        if not (TRACEFS / "instances").is_dir():
+            subprocess.run(["mount", "-t", "tracefs", "nodev", str(TRACEFS)], check=True)
+        self._instance = TRACEFS / "instances" / "rocekit-paths"
+        self._instance.mkdir(exist_ok=True)
+        (self._instance / "events/skb/kfree_skb/enable").write_text("1")
+        self.begin()
+
+    def begin(self) -> None:
+        (self._instance / "trace").write_text("")
+
+    def count(self) -> int:
+        """Since it began, of both devices together."""
+        return (self._instance / "trace").read_text().count("location=rxe_rcv+")
+
+
+def run(name: str, refused: Refused) -> dict[str, Any]:
     program, port, words = RUNS[name]
     with ExitStack() as stack:
         taps = []
@@ -66,6 +90,7 @@ def run(name: str) -> dict[str, Any]:
             taps.append(shell(f"{command} -w {WORK}/{name}.{tap}.pcap udp port 4791", dict(os.environ), log))
             wait_for_capture(taps[-1], said)
         fault(port, words)
+        refused.begin()
         before = packets()
         quiet = stack.enter_context((WORK / f"{name}.txt").open("wb"))
         server = shell(f"{program} -F -x 1 -u 16 -d rxe1", dict(os.environ), quiet)
@@ -74,7 +99,7 @@ def run(name: str) -> dict[str, Any]:
         finish(server, 5)
         for tap, capture in zip(TAPS, taps, strict=True):
             stop_capture(capture, WORK / f"{name}.{tap}.pcap")
-        after = packets()
+        after, gone = packets(), refused.count()
         counted = counters(port)
         tool("tc", "qdisc", "del", "dev", port, "root")
     told = [(WORK / f"{tap}.txt").read_text() for tap in TAPS]
@@ -83,6 +108,7 @@ def run(name: str) -> dict[str, Any]:
         "client": client,
         "tc": counted,
         "hw": {d: {n: after[d][n] - before[d][n] for n in v} for d, v in after.items()},
+        "refused": gone,
         "dropped_by_kernel": [int(re.findall(r"(\d+) packets? dropped by kernel", s)[0]) for s in told],
     }
 
@@ -98,10 +124,10 @@ def struck(name: str, facts: dict[str, Any]) -> bool:
     return True
 
 
-def tried(name: str) -> dict[str, Any]:
+def tried(name: str, refused: Refused) -> dict[str, Any]:
     """The first run that its fault struck, or else the last one."""
     for _ in range(TRIES):
-        facts = run(name)
+        facts = run(name, refused)
         if struck(name, facts):
             break
     return facts
@@ -111,7 +137,8 @@ def main() -> int:
     WORK.mkdir()
     for module in ("sch_prio", "sch_netem", "cls_flower"):
         tool("modprobe", module)
-    found = {name: tried(name) for name in RUNS}
+    refused = Refused()
+    found = {name: tried(name, refused) for name in RUNS}
     for capture in WORK.glob("*.pcap"):
         (OUT / capture.name).write_bytes(capture.read_bytes())
     (OUT / "facts.json").write_text(json.dumps(found, indent=1))

@@ -370,7 +370,11 @@ def analyze(
         tracker.finish()
         if len(captures) > 1 or doubled is not None:
             break
-        if split and not summary.interrupted and may_be_doubled(tracker.connections):
+        if (
+            split
+            and not summary.interrupted
+            and may_be_doubled(tracker.connections, summary.records_again.get(0, 0))
+        ):
             doubled = survey_doubled(captures[0], callbacks, spool)
             if doubled is not None:
                 restart(watch)

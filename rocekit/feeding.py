@@ -20,6 +20,7 @@ from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.run_back import NEVER_NS, runs_back
+from rocekit.points.overlapping import records_again
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.points.twice import LEAST, OFTEN, may_be_doubled
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
@@ -248,6 +249,8 @@ def _read(
             one = summary.doubled or summary.twice.get(number)
             if one is not None:
                 packets = one.split(batch, packets)
+            else:
+                summary.records_again[number] = summary.records_again.get(number, 0) + records_again(packets)
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
@@ -274,7 +277,7 @@ def _read(
                 spool is not None
                 and not again
                 and not is_soon
-                and not may_be_doubled(stages.tracker.connections)
+                and not may_be_doubled(stages.tracker.connections, summary.records_again.get(0, 0))
             ):
                 spool.close()
             if callbacks.progress is not None:
@@ -412,7 +415,8 @@ def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages, *, spl
             parts[-1].keep(order.to_merge(parts[-1].whole().wide()))
             outlines.replace(number, parts[-1].blocks())
     if split and not summary.twice and not summary.interrupted:
-        for number in outlines.with_repeats(LEAST, OFTEN):
+        overlap = {number for number, again in summary.records_again.items() if again >= LEAST}
+        for number in sorted(overlap.union(outlines.with_repeats(LEAST, OFTEN))):
             if _is_cheap_to_read_again(captures[number]):
                 found = survey_doubled(captures[number], stages.callbacks, None, beside=True)
                 if found is not None:

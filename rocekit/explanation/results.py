@@ -95,6 +95,7 @@ class CaptureSummary:
         limits_met: names of limits (see ``machine.limits``) that kept tracking from looking at everything.
         doubled: how a file is used that has packets twice; ``files`` are then its capture points.
         twice: of several files, those that have packets twice, by their place; each is one capture point.
+        records_again: by file, how many records stand right behind the same one (``points.overlapping``).
     """
 
     files: list[str] = field(default_factory=list)
@@ -121,6 +122,7 @@ class CaptureSummary:
     limits_met: set[str] = field(default_factory=set)
     doubled: Doubled | None = field(default=None, repr=False)
     twice: dict[int, Doubled] = field(default_factory=dict, repr=False)
+    records_again: dict[int, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.sampler.orders = self.orders

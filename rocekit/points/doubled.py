@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rocekit.packets import Packets
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import has_icrcs, identities
+from rocekit.points.overlapping import OVERLAP, overlapping
 from rocekit.points.place_table import PlaceTable, mac_numbers
 from rocekit.points.second_sights import at_both
 from rocekit.points.twice import LEAST
@@ -214,7 +215,7 @@ class DoublesSurvey:
                 twice += copies.packets
                 varied = varied or bool((table.of(own) != table.of(first)).any(axis=1).mean() > _FEW)
         if not pairs and not dropped:
-            return None
+            return self._overlapping(packets, identity)
         sides, is_same = _sides(pairs)
         points = {}
         for (src, dst), of_way in pairs.items():
@@ -235,6 +236,17 @@ class DoublesSurvey:
         return Doubled(
             self._file, points, every, twice, nearer, words, left_out, elsewhere, times, varied, later
         )
+
+    def _overlapping(self, packets: Packets, identity: NDArray[np.uint64]) -> Doubled | None:
+        """The same of a file that was made of files that overlap."""
+        copies = overlapping(packets, identity)
+        if not len(copies):
+            return None
+        first = len(packets) - len(copies)
+        stamped = (identity ^ packets.time_ns.view(np.uint64)) * np.uint64(MIXER)
+        twice = len(distinct(stamped[copies]))
+        left_out = frozenset(packets.frame[copies].tolist())
+        return Doubled(self._file, {}, first, twice, ((), ()), OVERLAP, left_out)
 
     @staticmethod
     def _of_ways(

@@ -23,10 +23,14 @@ LEAST: Final = 8
 OFTEN: Final = 5
 
 
-def may_be_doubled(connections: Iterable[Connection]) -> bool:
-    """Whether so much came twice, or in two scopes, that the capture may have two capture points."""
+def may_be_doubled(connections: Iterable[Connection], again: int = 0) -> bool:
+    """Whether so much came twice, or in two scopes, that the capture may have two capture points.
+
+    Args:
+        again: how many records stand right behind one with the same time and packet (``overlapping``).
+    """
     every = list(connections)
-    return came_again(every, LEAST, OFTEN) or _has_ends_twice(every)
+    return again >= LEAST or came_again(every, LEAST, OFTEN) or _has_ends_twice(every)
 
 
 def _has_ends_twice(connections: list[Connection]) -> bool:

@@ -4,8 +4,11 @@ it was lost.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from talk import MS, TIMEOUT, US, Talk, of_rule
+from two_points import findings_of_two
 
 from rocekit.findings import Finding
 
@@ -14,9 +17,9 @@ def told(findings: list[Finding]) -> list[str]:
     return [f.rule for f in findings if f.rule not in ("capture-truncated", "multipath")]
 
 
-def behind_new_packets(*, nak: bool = False, waits_ns: int = 200 * US) -> Talk:
+def behind_new_packets(talk: Talk | None = None, *, nak: bool = False, waits_ns: int = 200 * US) -> Talk:
     """PSN 102 is lost, the go-back comes in two parts, and new packets between them; then 125 is lost."""
-    t = Talk()
+    t = talk or Talk()
     t.send(-1)
     t.ack(-1)
     t.send(0, 20, lost=(2,), ackreq=0)
@@ -74,3 +77,15 @@ def test_acks_of_copies_do_not_answer_what_comes_behind_them() -> None:
     (late,) = of_rule(t.findings(), "timeout-too-short")
     assert "probably came too late" in late.title
     assert "nothing was lost" not in late.title
+
+
+@pytest.mark.parametrize("identified", [False, True])
+def test_the_estimated_order_of_two_captures_tells_of_no_rest(tmp_path: Path, identified: bool) -> None:
+    """Where identifications do not tell, two go-backs may be mixed in it."""
+    t = behind_new_packets()
+    if not identified:
+        again = Talk()
+        again.common["identification"] = 0
+        t = behind_new_packets(again)
+    rules = [f.rule for f in findings_of_two(tmp_path, t.frames, t.frames)]
+    assert ("reordering" in rules) is identified

@@ -44,7 +44,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories += StoryBuilder(by_id[number], side, marks).build()
     find_begun(evidence, stories)
     spread_answered(stories)
-    find_late_rests(stories)
+    find_late_rests(evidence, stories)
     find_unlike_reads(evidence, stories)
     still_open = name_causes(evidence, stories)
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])

@@ -99,7 +99,7 @@ class CaptureView:
         if place.where == BEFORE and place.files[-1] in self.lacking:
             return False
         first_ns, last_ns = self.sightings.spans[place.files[-1]]
-        if place.where == BETWEEN and not self._is_covered(place):
+        if not self.was_running(place):
             return False
         if place.seen:
             times = [int(self.sightings.time_ns[self.sightings.row_of(frame)]) for frame in place.seen]
@@ -113,8 +113,10 @@ class CaptureView:
         since_ns, until_ns = min(times), max(times)
         return all(begun <= since_ns and until_ns <= end for begun, end in self._covered.values())
 
-    def _is_covered(self, place: LossPlace) -> bool:
+    def was_running(self, place: LossPlace) -> bool:
         """Whether the second of two captures was still running, or already, when the packet would pass it."""
+        if place.where != BETWEEN:
+            return True
         row = self.sightings.row_of(place.seen[0])
         first, second = place.files
         at_ns = self.sightings.times_of(row).get(first)
@@ -261,7 +263,9 @@ class CaptureView:
 
 
 def _times_of(story: Story) -> list[int]:
-    """When a story happened: its events, and when the passes began that they are of."""
+    """When a story happened: its events, the silence before its repeat, and when the passes began."""
     openers = [*story.naks, *(run.opener for run in story.go_backs)]
     times = [story.first_ns(), *(event.time_ns for event in openers)]
+    if story.go_backs and not story.naks:  # what was missed was sent before the silence
+        times.append(story.go_backs[0].time_ns - story.go_backs[0].opener.waited_ns)
     return times + [e.of_pass.began_ns for e in openers if e.of_pass is not None and e.of_pass.began_ns]

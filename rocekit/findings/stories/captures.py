@@ -58,12 +58,13 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 continue
             story.rule, story.certain, story.late = LOSS, False, []
         kept.append(story)
-        if not view.points or story.rule not in _DECIDED:
-            continue
+        if not view.points or story.rule not in _DECIDED or story.begun:
+            continue  # what was sent before all of them began is in none
         if (story.connection.id, story.side) not in evidence.transfers_of:
             continue  # captures of the responses only: a request that they lack was not lost for that
         if not view.covers(story):
             continue  # one had not begun yet, or had ended: what it lacks was not lost for that
+        before = story.rule, story.certain, story.psn, story.places
         if story.naks:
             _decide_nak(view, story)
         elif story.repeats:
@@ -76,8 +77,12 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             doubled.add(id(story))
         if view.disordered:
             _doubt_in_disorder(view, story)
+        if story.places and not any(view.was_running(place) for place in story.places):
+            story.rule, story.certain, story.psn, story.places = before  # as one capture has it
         if story.places:
             story.places = [place for place in story.places if view.is_sure(place, story)]
+            if not story.places and view.overtakes:
+                story.certain = False  # one that a capture missed may have been overtaken, as others were
     kept = _told_once(evidence.sightings, kept, refused)
     for story in kept if doubled else ():
         if id(story) in doubled and story.rule in (LOSS, TAIL_LOSS):

@@ -255,9 +255,9 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     transfer = story.transfer
     needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
     if not needs_answer and opener.after_ack and _is_early(evidence, story):
-        story.rule = NEEDLESS
-        # Its timer may have started before this was sent, and the ACK was lost behind the capture.
-        story.certain = _comes_just_after_ack(story)
+        # Its timer may have started before this was sent, and the ACK was lost behind the capture, however
+        # soon before the repeat the capture has it.
+        story.rule, story.certain = NEEDLESS, False
         return True
     skipped = _skipped_in(run)
     if not needs_answer and run.cause == "timeout" and skipped is None:

@@ -16,6 +16,7 @@ from rocekit.track.passes import BEFORE, SELECTIVE, UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import GoBack, Story
     from rocekit.track.passes import Pass
 
@@ -24,13 +25,19 @@ _SOON_NS: Final = 10_000_000
 _UNTOLD: Final = frozenset({"timeout", NAK_MISSED})
 
 
-def find_late_rests(stories: Sequence[Story]) -> None:
-    """Find runs that are the rest of the go-back before them: what these skipped was not lost."""
+def find_late_rests(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Find runs that are the rest of the go-back before them: what these skipped was not lost.
+
+    The order among several captures is estimated, and without identifications it may mix two go-backs.
+    """
+    estimated = evidence.sightings is not None and not evidence.sightings.one_clock
     ended: dict[tuple[int, int, int], Pass] = {}
     for story in stories:
         if story.naks or story.rnrs or story.late or len(story.go_backs) != 1:
             continue
         run = story.go_backs[0]
+        if estimated and not run.opener.ip_id:
+            continue
         of_pass = _skipped_by(story, run)
         if of_pass is not None:
             run.be_late()

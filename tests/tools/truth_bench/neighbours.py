@@ -33,6 +33,16 @@ _AHEAD_NS, _FASTER = 3_700_000, 50
 _SWITCH_NS: Final = (500, 4_000)
 _EMPTIED_NS, _INTERRUPT_NS, _TAPS_NS = 100_000, 64_000, 30_000
 _ROUTER_MACS: Final = b"\x02\0\0\0\1\2\x02\0\0\0\1\1"
+#: The RoCE packets of which overlapping files both have a copy; those that a stopped capture lacks.
+_OVERLAP: Final = (0.35, 0.6)
+_STOPPED: Final = (0.4, 0.55)
+#: A packet up to so many bytes is small, and how often a mirror drops one.
+_SMALL, _SMALL_DROPPED = 100, 0.15
+#: A mirror's port: what it keeps, and how many of the packets it drops, when too much comes at once.
+_PORT_BYTES, _OVERLOADED = 32 * 1024, (0.02, 0.06)
+_VLAN: Final = b"\x81\x00\x00\x2a"
+#: Ethernet, IPv4, UDP and BTH, without the AETH or RETH behind it.
+_ONLY_BTH: Final = 54
 #: Of the lab's two hosts.
 _MACS: Final = (b"\x02\0\0\0\0\x01", b"\x02\0\0\0\0\x02")
 
@@ -66,8 +76,24 @@ class Frame:
         """Whether it is a NAK; RNR NAKs are not."""
         return self.data[_BTH] == _ACK and self.data[_BTH + 12] >> 5 == _NAK
 
+    @property
+    def qpn(self) -> int:
+        """The QP that it is for."""
+        return int.from_bytes(self.data[_BTH + 5 : _BTH + 8], "big")
+
     def hide(self) -> None:
         self.data[12:14] = _HIDDEN
+
+
+def _miss_small(frame: Frame, rng: random.Random) -> None:
+    """A mirror that drops small packets first: ACKs, requests of READs, the ends of messages."""
+    if frame.length <= _SMALL and rng.random() < _SMALL_DROPPED:
+        frame.hide()
+
+
+def _whole_microseconds(frame: Frame, _: random.Random) -> None:
+    """Stamps as tcpdump writes them if nobody asks for more."""
+    frame.time_ns -= frame.time_ns % 1_000
 
 
 def _hide_if(unwanted: Callable[[Frame], bool]) -> Callable[[Frame, random.Random], None]:
@@ -168,6 +194,17 @@ class _Places:
         if not self._is_first:
             frame.time_ns += _AHEAD_NS + frame.time_ns % 10**12 * _FASTER // 10**6
 
+    def unidentified_one_way(self, frame: Frame, rng: random.Random) -> None:
+        """Two kinds of NICs: the first host's sends identification 0."""
+        if self.is_own(frame) == self._is_first:
+            _zero_identification(frame, rng)
+
+    def tagged_one_way(self, frame: Frame, _: random.Random) -> None:
+        """The host's own frames are taken with their VLAN tag, and its NIC strips those that come."""
+        if self.is_own(frame):
+            frame.data[12:12] = _VLAN
+            frame.length += len(_VLAN)
+
     def hardware(self, frame: Frame, rng: random.Random) -> None:
         """As of NICs, with a mirror that could not keep up: identification 0, some packets missed."""
         _zero_identification(frame, rng)
@@ -181,6 +218,8 @@ _PLACED: Final[dict[str, Callable[[_Places, Frame, random.Random], None]]] = {
     "incoming-only": _Places.incoming_only,
     "clocks-apart": _Places.clocks_apart,
     "hardware": _Places.hardware,
+    "identification-0-one-way": _Places.unidentified_one_way,
+    "vlan-one-way": _Places.tagged_one_way,
 }
 _PLAIN: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "no-naks": _hide_if(lambda frame: frame.is_nak),
@@ -193,6 +232,9 @@ _PLAIN: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
     "cut": _cut(_CUT_AT),
     "cut-64": _cut(64),
     "cut-96": _cut(96),
+    "cut-54": _cut(_ONLY_BTH),
+    "small-missed": _miss_small,
+    "microseconds": _whole_microseconds,
     "one-port": _one_port,
 }
 #: Captures that have only a part of it: of each file, how much of the RoCE packets is before, and behind.
@@ -261,6 +303,61 @@ def _milliseconds(_: _Places, frames: list[Frame], _rng: random.Random) -> list[
     return frames
 
 
+def _overlapped(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """Two files of one capture that overlap, made one by their times: a part is there twice."""
+    first, end = _within(frames, _OVERLAP)
+    copied = []
+    for place, frame in enumerate(frames):
+        copied.append(frame)
+        if first <= place < end:
+            copied.append(replace(frame, data=bytearray(frame.data)))
+    return copied
+
+
+def _stopped(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """A ring of files of which one in the middle is gone."""
+    first, end = _within(frames, _STOPPED)
+    return [*frames[:first], *frames[end:]]
+
+
+def _one_pair(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """A filter for one QP: only the packets to it are there."""
+    qpns = sorted({frame.qpn for frame in frames if frame.is_roce})
+    for frame in frames:
+        if frame.is_roce and frame.qpn != qpns[len(qpns) // 2]:
+            frame.hide()
+    return frames
+
+
+def _oversubscribed(_: _Places, frames: list[Frame], _rng: random.Random) -> list[Frame]:
+    """A mirror's port that sends more slowly than both directions together: it drops the ends of bursts."""
+    roce = [frame for frame in frames if frame.is_roce]
+    low, high, dropped = 0.0, 1_000.0, set[int]()
+    for _attempt in range(40):  # nanoseconds for a byte
+        each = (low + high) / 2
+        dropped = _dropped(roce, each)
+        share = len(dropped) / max(1, len(roce))
+        if _OVERLOADED[0] <= share <= _OVERLOADED[1]:
+            break
+        low, high = (each, high) if share < _OVERLOADED[0] else (low, each)
+    for frame in roce:
+        if frame.number in dropped:
+            frame.hide()
+    return frames
+
+
+def _dropped(frames: list[Frame], ns_a_byte: float) -> set[int]:
+    """The numbers of what a port drops that needs so long for a byte."""
+    kept, last_ns, found = 0.0, 0, set[int]()
+    for frame in frames:
+        kept, last_ns = max(0.0, kept - (frame.time_ns - last_ns) / ns_a_byte), frame.time_ns
+        if kept + frame.length > _PORT_BYTES:
+            found.add(frame.number)
+        else:
+            kept += frame.length
+    return found
+
+
 #: Changes of the order, the stamps, or the number of all frames.
 _ORDERED: Final[dict[str, Callable[[_Places, list[Frame], random.Random], list[Frame]]]] = {
     "doubled": _doubled,
@@ -269,6 +366,10 @@ _ORDERED: Final[dict[str, Callable[[_Places, list[Frame], random.Random], list[F
     "gathered": _gathered,
     "taps-apart": _taps_apart,
     "milliseconds": _milliseconds,
+    "overlapped": _overlapped,
+    "stopped": _stopped,
+    "one-qp": _one_pair,
+    "oversubscribed": _oversubscribed,
 }
 NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS, *_ORDERED)
 
@@ -307,11 +408,15 @@ def make(kind: str, source: Path, target: Path) -> list[int]:
 def _part(kind: str, source: Path, found: list[Frame]) -> tuple[int, int]:
     """The first frame of a neighbour, and the one behind its last."""
     before, behind = _PARTS.get(kind, {}).get(source.stem, (0.0, 0.0))
-    roce = [place for place, frame in enumerate(found) if frame.is_roce]
-    if not roce or not before + behind:
-        return 0, len(found)
-    first = roce[int(len(roce) * before)] if before else 0
-    return first, roce[int(len(roce) * (1 - behind))] if behind else len(found)
+    first, end = _within(found, (before, 1 - behind))
+    return first if before else 0, end if behind else len(found)
+
+
+def _within(frames: list[Frame], part: tuple[float, float]) -> tuple[int, int]:
+    """The first frame of a part of the RoCE packets, and the one behind its last."""
+    roce = [place for place, frame in enumerate(frames) if frame.is_roce]
+    first, end = ((*roce, len(frames))[int(len(roce) * share)] for share in part)
+    return first, end
 
 
 def _frames(raw: bytes) -> Iterator[Frame]:

@@ -250,6 +250,23 @@ class TestAckLoss:
         assert sorted(named(t.findings())) == ["ack-loss", "loss"]
 
 
+def test_an_ack_of_what_is_before_a_repeat_is_not_to_it() -> None:
+    """It is to a copy of the go-back before. That 142 was lost at first, it does not say."""
+    t = settled(Talk(), 139)
+    t.send(140, 8)
+    t.wait(20 * US)
+    t.ack(141)
+    t.wait(270 * MS)
+    t.send(142, 8, only=range(142, 144))
+    t.wait(60 * US)
+    t.ack(141)
+    t.send(142, 8, only=range(144, 148))
+    t.wait(60 * US)
+    t.ack(147)
+    found = only(t.findings(), "tail-loss")
+    assert "or its response" in found.title or "probably" in found.title, found.title
+
+
 class TestNeedlessRepeats:
     """Repeats that prove nothing: they must not cause a warning."""
 

@@ -38,6 +38,7 @@ _LATER: Final = 256
 _MOST_LOST: Final = 3
 _NAKS: Final = ("nak", "rnr_nak")
 _Copy = tuple[int, int, int, int, tuple[int, ...]]  # one packet that was lost
+_BY_ANSWERS: Final = frozenset({ACK_LOSS, TIMEOUT_TOO_SHORT})
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 
 
@@ -73,6 +74,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 refused.add(id(story))
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
+        if story.connection.cut_responses and story.rule in _BY_ANSWERS:
+            story.certain, story.places = False, []  # what was cut does not say whether it is a NAK
         if view.doubles and way_of(story) in unidentified:
             doubled.add(id(story))
         if view.disordered:

@@ -306,7 +306,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.rule = ACK_LOSS
         return True
     if answer is not None and answer < sent and reached < sent:
-        story.rule, story.certain = TAIL_LOSS, _is_to_repeat(run) and answer < run.first_psn
+        # An ACK of what is before the repeat is to a copy of that, and says nothing of what came behind it.
+        story.rule, story.certain = TAIL_LOSS, False
         return True
     return False
 
@@ -326,10 +327,11 @@ def _is_one_more(run: GoBack) -> bool:
     """Whether a response after a repeat proves that the first transmission was answered, only late.
 
     Each repeated packet draws one ACK at most, and each copy of it, so one more is to the first transmission;
-    an ACK of what is before the run may be to a copy of that.
+    an ACK of what is before the run may be to a copy of that. One of what the capture has only behind the
+    repeat may be to that.
     """
     psn = run.opener.answer_psn
-    of_run = psn is not None and psn >= run.first_psn
+    of_run = psn is not None and run.first_psn <= psn <= run.opener.sent_psn
     events = (e for t in run.transfers for e in t.events)
     copies = sum(e.kind == "duplicate" and e.time_ns >= run.time_ns for e in events)
     return of_run and not run.after_ack and run.opener.same_answers > run.packets + copies

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, LOSS, TAIL_LOSS
 from rocekit.findings.stories.copies import misses_packets
+from rocekit.findings.stories.loss_place import BEYOND
 from rocekit.track.passes import BEHIND, OPEN
 from rocekit.wire import rnr_wait_ns
 
@@ -31,11 +32,21 @@ def doubt_unseen_rnrs(stories: Sequence[Story]) -> None:
     """A loss is only probable where an RNR NAK that the capture does not have may be the cause."""
     for story in unseen_rnrs(stories):
         story.certain = False
+        if story.places:  # beyond the last of several captures
+            story.places = []
 
 
 def unseen_rnrs(stories: Sequence[Story]) -> list[Story]:
-    """Losses of a packet that takes a receive, in a direction with such NAKs, of lost or missed responses."""
-    refused: set[_Way] = {_way(s) for s in stories if s.rnrs and s.naks}
+    """Losses of a packet that takes a receive, in a direction with such NAKs, of lost or missed responses.
+
+    Which responses a capture misses, it does not show. So one whose NAK was not obeyed as soon as NAKs are is
+    doubted as well: a requester waits after an RNR NAK.
+    """
+    refused: dict[_Way, int] = {}
+    for story in stories:
+        if story.rnrs and story.naks:
+            waits = [rnr_wait_ns(rnr.syndrome or 0) for rnr in story.rnrs]
+            refused[_way(story)] = min(refused.get(_way(story), _LONGEST_RNR_NS), *waits)
     if not refused:
         return []
     lacking = {
@@ -43,7 +54,19 @@ def unseen_rnrs(stories: Sequence[Story]) -> list[Story]:
         for s in stories
         if s.rule in _OF_RESPONSES or (s.rule == TAIL_LOSS and not s.certain) or misses_packets(s.connection)
     }
-    return [s for s in stories if _way(s) in refused & lacking and _may_be_refused(s)]
+    return [
+        s
+        for s in stories
+        if _way(s) in refused
+        and _may_be_refused(s)
+        and (_way(s) in lacking or not _is_obeyed(s, refused[_way(s)]))
+    ]
+
+
+def _is_obeyed(story: Story, wait_ns: int) -> bool:
+    """Whether its requester obeyed its NAK, sooner than it obeys an RNR NAK."""
+    runs = story.runs()
+    return bool(runs) and runs[0].cause == "nak" and runs[0].time_ns - story.naks[-1].time_ns < wait_ns
 
 
 def doubt_behind_rnrs(stories: Sequence[Story]) -> None:
@@ -71,7 +94,9 @@ def doubt_behind_rnrs(stories: Sequence[Story]) -> None:
 
 def _may_be_refused(story: Story) -> bool:
     transfer = story.held_by()
-    if story.rule != LOSS or not story.naks or story.hole is not None or story.places is not None:
+    if story.rule != LOSS or not story.naks or story.hole is not None:
+        return False
+    if any(place.where != BEYOND for place in story.places or ()):
         return False
     if transfer is None or not _takes_receive(transfer, story.psn):
         return False

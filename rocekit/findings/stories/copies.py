@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocekit.files.frame_names import FRAME_MASK
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.findings.stories.loss_place import LostCopy
 from rocekit.track.causes import NAK_MISSED
@@ -47,7 +48,23 @@ def was_overtaken(story: Story) -> bool:
         if nak.copy in (BEFORE, BEHIND, OPEN, UNKNOWN):
             return False
         found = found or nak.copy in (OVERTAKEN, THROWN_AWAY)
-    return found
+    return found and not is_against_file(story)
+
+
+def is_against_file(story: Story) -> bool:
+    """Whether a NAK stands in the file before the go-back behind which its time puts it.
+
+    Then it may be of the pass before, and what followed in the pass that it seems to be of says nothing.
+    """
+    for run in story.go_backs:
+        for nak in story.naks:
+            if (
+                nak.time_ns >= run.time_ns
+                and nak.frame < run.frame
+                and nak.frame & ~FRAME_MASK == run.frame & ~FRAME_MASK
+            ):
+                return True
+    return False
 
 
 def refused_too_soon(story: Story) -> bool:
@@ -113,7 +130,13 @@ def may_be_late(story: Story) -> bool:
     """Whether the NAKs leave open if their packet was lost, or only came late."""
     if story.go_backs and story.go_backs[0].opener.after_ack:
         return True  # it had arrived, but perhaps only as a copy that was sent since the NAK
-    return is_open(story) or is_acknowledged_before(story) or is_answered(story) or is_second(story)
+    return (
+        is_against_file(story)
+        or is_open(story)
+        or is_acknowledged_before(story)
+        or is_answered(story)
+        or is_second(story)
+    )
 
 
 def is_answered(story: Story) -> bool:

@@ -26,6 +26,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.copies import (
     is_acknowledged_before,
+    is_against_file,
     is_answered,
     is_open,
     is_second,
@@ -77,6 +78,10 @@ _BEHIND_ACK: Final = (
 _BY_FILE: Final = (
     " “Probably” means: the file has the packet behind its repeat, though its time is earlier. The host may "
     "have taken it that late: another processor had it in its queue."
+)
+_AGAINST_FILE: Final = (
+    " “Probably” means: by its time the NAK came behind the go-back, and the file has it before. So it is "
+    "open which packets it answers."
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)
@@ -241,7 +246,7 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = second = False
-    by_file = False
+    by_file = against_file = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
@@ -250,7 +255,9 @@ def doubt_words(stories: Sequence[Story]) -> str:
         if story.or_overtaken and story.rule == TAIL_LOSS:
             by_file = True
         elif story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
-            if is_open(story):
+            if is_against_file(story):
+                against_file = True
+            elif is_open(story):
                 unknown = True
             elif is_acknowledged_before(story):
                 behind_ack = True
@@ -269,4 +276,5 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _SECOND if second else ""
     words += _BEGUN if begun else ""
     words += _BY_FILE if by_file else ""
+    words += _AGAINST_FILE if against_file else ""
     return words + (_GAPS if gappy else "")

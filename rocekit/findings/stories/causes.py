@@ -255,8 +255,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     transfer = story.transfer
     needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
     if not needs_answer and opener.after_ack and _is_early(evidence, story):
-        # Its timer may have started before this was sent, and the ACK was lost behind the capture, however
-        # soon before the repeat the capture has it.
+        # Its timer may have started before this was sent, and the ACK was lost behind the capture.
         story.rule, story.certain = NEEDLESS, False
         return True
     skipped = _skipped_in(run)
@@ -327,8 +326,7 @@ def _is_one_more(run: GoBack) -> bool:
     """Whether a response after a repeat proves that the first transmission was answered, only late.
 
     Each repeated packet draws one ACK at most, and each copy of it, so one more is to the first transmission;
-    an ACK of what is before the run may be to a copy of that. One of what the capture has only behind the
-    repeat may be to that.
+    an ACK of what is before the run, or first seen behind the repeat, may be to a copy of that.
     """
     psn = run.opener.answer_psn
     of_run = psn is not None and run.first_psn <= psn <= run.opener.sent_psn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from forked import forked
 from places import PCAPS
 
 from rocekit.cli import COMMANDS, rocekit
-
-MAIN = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"
 
 #: Every parameter of every command that is a file: what it is for. A new one fails the test until it is here.
 #: ``-r FILE`` (``read``) is the same as a file without an option.
@@ -188,15 +186,8 @@ def rocekit_at(folder: Path, arguments: tuple[str | Path, ...], stdin: Path) -> 
             told = CliRunner().invoke(rocekit, words)
         return told.exit_code, told.stderr
     with stdin.open("rb") as file:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=folder,
-            stdin=file,
-            capture_output=True,
-            timeout=300,
-            check=False,
-        )
-    return done.returncode, done.stderr.decode()
+        ended = forked(*words, cwd=folder, stdin=file.fileno(), timeout=300)
+    return ended.status, ended.said
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
-import functools
 import os
 import pty
 import re
@@ -14,11 +12,11 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from subprocess import PIPE
 
 import click
 import pytest
-from lab_forks import Forks, Run
+from forked import forked, forks
+from lab_forks import Run
 from places import PCAPS, ROOT
 
 from rocekit.wire.text_table import columns, seen_width, wrapped
@@ -26,18 +24,6 @@ from rocekit.wire.text_table import columns, seen_width, wrapped
 LOSS = ROOT / "pcaps" / "ping-write-loss-behind.pcap"
 MAIN = "from rocekit.cli import main; main()"
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CLICOLOR_FORCE")}
-
-
-#: What the commands here load.
-LOADS = tuple(f"rocekit.commands.{name}" for name in ("analyze", "decode", "explain", "stats", "topology"))
-
-
-@functools.cache
-def forks() -> Forks:
-    """A Python that has loaded what commands need: each is a process of its own, but starts in no time."""
-    made = Forks(*LOADS)
-    atexit.register(made.close)
-    return made
 
 
 def on_terminal(*arguments: object, code: str = MAIN, size: tuple[int, int] = (24, 80), **env: str) -> str:
@@ -71,10 +57,9 @@ def on_terminal(*arguments: object, code: str = MAIN, size: tuple[int, int] = (2
 
 
 def in_pipe(*arguments: object, **env: str) -> str:
-    program = forks().start(*map(str, arguments), stdout=PIPE, stderr=PIPE, env={**PLAIN, **env})
-    shown, said = program.communicate(timeout=120)
-    assert program.returncode == 0, said
-    return shown
+    ended = forked(*map(str, arguments), env={**PLAIN, **env})
+    assert ended.status == 0, ended.said
+    return ended.printed
 
 
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost() -> None:

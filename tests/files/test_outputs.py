@@ -5,8 +5,6 @@ Each runs as a process of its own, as people run it; most are forks of one Pytho
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import re
 import resource
@@ -20,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from lab_forks import Forks
+from forked import forked
 from last_words import last_words
 from places import PCAPS, ROOT
 
@@ -30,20 +28,8 @@ from rocekit.journal import JournalWriter
 
 MAIN = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"
 FULL = Path("/dev/full")
-#: What the commands here load.
-LOADS = tuple(
-    f"rocekit.commands.{name}"
-    for name in ("analyze", "annotate", "decode", "explain", "export", "report", "slice", "stats")
-)
 
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
-
-
-@functools.cache
-def forks() -> Forks:
-    made = Forks(*LOADS)
-    atexit.register(made.close)
-    return made
 
 
 def environment() -> dict[str, str]:
@@ -67,14 +53,8 @@ def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
 def rocekit(*arguments: str | Path, cwd: Path | None = None, stdout: int | None = None) -> tuple[int, str]:
     """Exit status and standard error."""
     out = subprocess.PIPE if stdout is None else stdout
-    words = map(str, arguments)
-    process = forks().start(*words, stdout=out, stderr=subprocess.PIPE, cwd=cwd, env=environment())
-    try:
-        _, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode is not None
-    return process.returncode, said
+    ended = forked(*arguments, stdout=out, cwd=cwd, env=environment())
+    return ended.status, ended.said
 
 
 @pytest.fixture

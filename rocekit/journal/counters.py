@@ -37,7 +37,7 @@ def counting(writer: JournalWriter | None, device: str) -> Iterator[None]:
     places: list[CounterPlace] = []
     if writer is not None:
         with suppress(RocekitError, OSError, ValueError):
-            places = [place for place in reader.rdma_places() if place.device == device]
+            places = reader.rdma_places(reader.tables(device))
 
     def take() -> None:
         if writer is not None:

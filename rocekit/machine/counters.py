@@ -181,12 +181,13 @@ class CounterReader:
             programs,
         )
 
-    def tables(self) -> list[PortTable]:
-        """The ports of all RDMA devices with their GID tables, of which each takes long to read."""
+    def tables(self, device: str | None = None) -> list[PortTable]:
+        """The ports of an RDMA device, or of all, with their GID tables, of which each takes long to read."""
         try:
             return [
                 PortTable(name, driver_of(folder), number, gids_of(f"{folder}/ports/{number}"))
                 for name in sorted(os.listdir(self.rdma))  # noqa: PTH208
+                if device in (None, name)
                 for folder in (f"{self.rdma}/{name}",)
                 for number in ports_of(folder)
             ]

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from subprocess import PIPE
 
-from lab_forks import PRELOADED, Forks
+from lab_forks import PRELOADED, Forks, read_gid_tables_once
 
 #: Drills whose verdict is alike on every rxe: quick, and each of another kind.
 DRILLS = (
@@ -38,6 +38,7 @@ LOADS = (
 
 def main() -> None:
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
+    read_gid_tables_once()
     with Forks(*LOADS) as forks:
 
         def conform(name: str, *words: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import trace_inside
 from amount import MORE
-from lab_forks import PRELOADED, Forks
+from lab_forks import PRELOADED, Forks, read_gid_tables_once
 
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import write_snapshots
@@ -192,6 +192,7 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     for module in ("sch_prio", "sch_netem", "cls_flower"):
         tool("modprobe", module)
+    read_gid_tables_once()
     facts: dict[str, Any] = {}
     for name, what in RUNS.items():
         for _ in range(TRIES):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from lab_forks import read_gid_tables_once
 
 from rocekit.cli import rocekit
 from rocekit.commands.inject_group import text
@@ -123,6 +124,7 @@ def crafted() -> dict[str, Any]:
 
 def main() -> int:
     WORK.mkdir()
+    read_gid_tables_once()
     facts: dict[str, Any] = {}
     try:
         for name, (plan, netem) in RUNS.items():

@@ -21,7 +21,7 @@ from subprocess import PIPE
 from typing import Any
 
 from amount import EVERYTHING, MORE
-from lab_forks import Forks
+from lab_forks import Forks, read_gid_tables_once
 
 from rocekit.endpoint import (
     LOCAL_WRITE,
@@ -406,6 +406,7 @@ def main(wanted: list[str]) -> int:
         print(f"{name}: {into[name].get('error', 'done')}, {took} s", flush=True)
 
     # A lab whose time is over says so by SIGTERM.
+    read_gid_tables_once()
     with terminated_cleanly(), Forks() as forks:
         told = forks.start("devices", "--format", "json", stdout=PIPE, stderr=PIPE).communicate(LIMIT_S)
         facts["devices"] = json.loads(told[0])

@@ -74,6 +74,22 @@ def load(*names: str) -> None:
     gc.freeze()
 
 
+def read_gid_tables_once() -> None:
+    """Read the devices' GID tables for all that this process and its forks do from now on.
+
+    rxe's have 1,024 entries, each a file: to read those of two devices takes an emulated machine seconds, and
+    each end of a connection would do it again.
+    """
+    from rocekit.machine import port_files
+    from rocekit.machine.gid_tables import filled_entries
+
+    tables = {
+        folder: filled_entries(folder)
+        for folder in map(str, Path("/sys/class/infiniband").glob("*/ports/*/gids"))
+    }
+    vars(port_files)["filled_entries"] = tables.__getitem__
+
+
 def end_as_a_program(program: Callable[[], object]) -> NoReturn:
     """Run a program in a process that was forked, and end as its interpreter would."""
     status: int | str | None = 0

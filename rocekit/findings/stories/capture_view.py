@@ -133,6 +133,23 @@ class CaptureView:
         found = [row for row in rows if row >= 0]
         return bool(found) and not any(self.sightings.is_overtaken(row, _NEAR) for row in found)
 
+    def is_answered_between(self, story: Story) -> bool:
+        """Whether a capture has an answer to a story's PSN, or to one behind it, before its first repeat.
+
+        That the merged order has one there says little, where the capture with the answer lacks the repeat.
+        """
+        row = self.sightings.row_of(story.runs()[0].frame)
+        if row < 0:
+            return True
+        repeat_ns, naks = self.sightings.times_of(row), {nak.frame for nak in story.naks}
+        return any(
+            ns < repeat_ns.get(file, 0)
+            for psn in range(story.psn, story.psn + _NEAR)
+            for t in self.sent(psn, request=False)
+            if naks.isdisjoint(t.frames.values())
+            for file, ns in t.times_ns.items()
+        )
+
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side
         found = self.sightings.transmissions(self.connection, side, psn, request=request)
@@ -174,12 +191,23 @@ class CaptureView:
         return LossPlace(psn, BETWEEN, points[reached : reached + 2], sender, seen)
 
     def order(self, psn: int, sent: Transmission, since_ns: int, *, request: bool = True) -> str:
-        """Whether a packet that reached the last point was overtaken there, or arrived behind a gap."""
-        last = self.points[-1 if request else 0]
+        """Whether a packet that reached the last point was overtaken there, or arrived behind a gap.
+
+        Of what the first point lacks, nobody knows when it was sent.
+        """
+        first, last = self.points[0], self.points[-1]
+        if not request:
+            first, last = last, first
+        if first not in sent.times_ns:
+            return ""
         arrived_ns = sent.times_ns[last]
 
         def others(q: int) -> list[Transmission]:
-            return [t for t in self.sent(q, request=request) if last in t.times_ns and t.time_ns >= since_ns]
+            return [
+                t
+                for t in self.sent(q, request=request)
+                if first in t.times_ns and last in t.times_ns and t.time_ns >= since_ns
+            ]
 
         for q in range(psn + 1, psn + _NEAR):
             if any(t.sent_ns > sent.sent_ns and t.times_ns[last] < arrived_ns for t in others(q)):

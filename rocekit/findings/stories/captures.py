@@ -18,7 +18,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
 )
 from rocekit.findings.stories.capture_view import OVERTAKEN, CaptureView
-from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.copies import lost_copies, was_overtaken
 from rocekit.findings.stories.loss_place import BEFORE, BEYOND, LossPlace
 from rocekit.findings.stories.unidentified import unidentified_ways, way_of
 from rocekit.track.causes import OBEYED_NS
@@ -58,6 +58,10 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             if not story.go_backs:
                 continue
             story.rule, story.certain, story.late = LOSS, False, []
+        if _seems_answered(story) and not view.is_answered_between(story):
+            story.rule, story.certain, story.or_overtaken = LOSS, False, True
+        if _is_lost_between(view, story):
+            story.rule = LOSS
         kept.append(story)
         if not view.points or story.rule not in _DECIDED or story.begun:
             continue  # what was sent before all of them began is in none
@@ -92,6 +96,26 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             # A copy looks like one sent again, and what it is taken for begins a pass that lacks packets.
             story.certain, story.places = False, []
     return kept
+
+
+def _seems_answered(story: Story) -> bool:
+    """Whether an answer before its go-back is why a packet that a NAK names counts as late."""
+    if story.rule != REORDERING or not story.naks or story.late or was_overtaken(story):
+        return False
+    runs = story.runs()
+    return bool(runs) and runs[0].opener.after_ack
+
+
+def _is_lost_between(view: CaptureView, story: Story) -> bool:
+    """Whether the packet that a NAK names is at the first capture point, and not at the last.
+
+    That comes before what a later NAK says, which another go-back may have drawn that no capture has.
+    """
+    if story.rule != REORDERING or not story.naks or story.late or not view.points:
+        return False
+    sent = [view.last_sent(copy.psn, copy.since_ns, copy.until_ns) for copy in lost_copies(story)]
+    first, last = view.points[0], view.points[-1]
+    return all(t is not None and first in t.times_ns and last not in t.times_ns for t in sent)
 
 
 def _doubt_in_disorder(view: CaptureView, story: Story) -> None:

@@ -165,8 +165,9 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             lacking = found
         story.gappy = lacking
         if story.naks:
-            if story.rule == REORDERING and story.hole is not None and not story.late and not story.runs():
-                story.certain = False  # it arrived, and the capture has no copy: it may miss a whole go-back
+            if story.rule == REORDERING and not story.late and not story.runs():
+                # It arrived, and the capture has no copy: it may miss a whole go-back.
+                story.certain = story.certain and story.hole is None and not lacking
             continue
         if story.rule == LOSS and not lacking:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
@@ -187,12 +188,22 @@ def doubt_sparse(evidence: Evidence, stories: Sequence[Story]) -> None:
         sparse[connection.id] = _are_many(missed, connection.packets)
         packets += connection.packets
         scattered += missed
-    everywhere = _are_many(scattered, packets)
+    everywhere = _are_many(scattered, packets) or _in_none(evidence) > SPARSE
     for story in stories:
         if story.rule in _SPARSE_DOUBTED and (everywhere or sparse.get(story.connection.id)):
             story.certain, story.gappy = False, True
             if story.places:
                 story.places = []
+
+
+def _in_none(evidence: Evidence) -> float:
+    """The share of packets that none of several captures has, by what each misses of the others'."""
+    if evidence.paths is None or not evidence.paths.missed_shares:
+        return 0.0
+    share = 1.0
+    for missed in evidence.paths.missed_shares.values():
+        share *= missed
+    return share
 
 
 def _scattered(connection: Connection) -> int:

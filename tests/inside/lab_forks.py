@@ -80,13 +80,17 @@ def read_gid_tables_once() -> None:
     rxe's have 1,024 entries, each a file: to read those of two devices takes an emulated machine seconds, and
     each end of a connection would do it again.
     """
+    from rocekit.lab.net import families
     from rocekit.machine import port_files
     from rocekit.machine.gid_tables import filled_entries
 
-    tables = {
-        folder: filled_entries(folder)
-        for folder in map(str, Path("/sys/class/infiniband").glob("*/ports/*/gids"))
-    }
+    # IPv4's, IPv6's and the link-local one: the kernel enters them a moment after the address is set.
+    wanted, end = 3 if "-6" in families() else 1, time.monotonic() + 10
+    tables = {}
+    for folder in map(str, Path("/sys/class/infiniband").glob("*/ports/*/gids")):
+        tables[folder] = filled_entries(folder)
+        while len(tables[folder]) < wanted and time.monotonic() < end:
+            tables[folder] = filled_entries(folder)
     vars(port_files)["filled_entries"] = tables.__getitem__
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from talk import MS, US, Talk, of_rule
+import pytest
+from talk import MS, TIMEOUT, US, Talk, of_rule
 
 
 def test_a_response_that_was_sent_last_is_not_late_however_many_came_since() -> None:
@@ -49,3 +50,32 @@ def test_the_first_request_of_a_capture_was_overtaken_by_none() -> None:
         talk.responses(psn, 16)
     del talk.frames[:before]
     assert not of_rule(talk.findings(), "reordering")
+
+
+def late_answers(*, hole: bool) -> Talk:
+    """Nothing answers a READ before its timeout; what comes then has a response late (``hole``), or none."""
+    talk = Talk(mtu=1024)
+    talk.connect()
+    talk.read(92, 8)
+    talk.wait(50 * US)
+    talk.responses(92, 8)
+    talk.read(100, 8)
+    talk.wait(2 * TIMEOUT)
+    talk.read(100, 8)
+    talk.wait(20 * MS)
+    first = talk.responses(100, 8)
+    if hole:
+        talk.frames.insert(first[105], talk.frames.pop(first[104] - 1))
+    talk.wait(20 * MS)
+    talk.responses(100, 8)
+    talk.read(108, 8)
+    talk.wait(50 * US)
+    talk.responses(108, 8)
+    return talk
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_a_response_that_is_missing_behind_the_repeat_did_not_draw_it(hole: bool) -> None:
+    """The responder was slow: its first responses came behind the repeat (drawn experiment 704, recorded)."""
+    findings = late_answers(hole=hole).findings()
+    assert not of_rule(findings, "implied-nak")

@@ -266,7 +266,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             story.rule, story.certain = TIMEOUT_TOO_SHORT, proven and not story.connection.duplicates
             return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
-    was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
+    was_answered = opener.after_ack or in_part or _has_response_hole(transfer, run.time_ns)
     if run.cause == "implied_nak" or (needs_answer and was_answered):
         if any(e.kind == "response_late" and e.psn == run.first_psn for t in run.transfers for e in t.events):
             story.rule, story.of_response = REORDERING, True
@@ -356,8 +356,9 @@ def _message_goes_on(story: Story, sent: int) -> bool:
     return any(t.first_psn <= sent < t.last_psn and not t.is_read for t in story.transfers)
 
 
-def _has_response_hole(transfer: Transfer | None) -> bool:
-    return transfer is not None and any(e.kind == "response_hole" for e in transfer.events)
+def _has_response_hole(transfer: Transfer | None, until_ns: int = 1 << 62) -> bool:
+    events = () if transfer is None else transfer.events
+    return any(e.kind == "response_hole" and e.time_ns < until_ns for e in events)
 
 
 def _skipped_in(run: GoBack) -> tuple[int, int] | None:

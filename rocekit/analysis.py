@@ -407,7 +407,10 @@ def conclude(
     if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate
 
-        correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
+        unaligned = {a.file for a in summary.alignments if a.offset_ns and a.bound_ns is None}
+        correlation = correlate(
+            journal, tracker.connections, tracker.transfers, tracker.cm.exchanges, unaligned
+        )
     if summary.sightings is not None:
         from rocekit.points.paths import Paths
         from rocekit.points.relations import Relations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -155,8 +155,12 @@ def correlate(
     connections: Sequence[Connection],
     transfers: Sequence[Transfer],
     exchanges: Sequence[Exchange] = (),
+    unaligned: Collection[int] = (),
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers.
+
+    Args:
+        unaligned: captures whose clock is estimated and not bounded; their times bound no host's clock.
 
     Sets ``wr``, ``wc``, ``recv_wr`` and ``recv_wc`` of the transfers, and ``matched_by`` and ``first_psn`` of
     the work requests.
@@ -190,7 +194,7 @@ def correlate(
         if place is not None:
             match_receives(qp, place, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
-    correlation.clocks = bound_clocks(matches, transfers)
+    correlation.clocks = bound_clocks(matches, transfers, unaligned)
     _correct_times(qps, correlation.clocks)
     by_qp = {
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None

@@ -82,7 +82,8 @@ def match_sends(
         if any(wr.overlapped for wr in wrs):
             _say_why(wrs, OVERLAPPED)
         elif incomplete is None:
-            matches = _by_order(wrs, transfers, judge) if qp.begun else _by_time(wrs, transfers, judge)
+            from_the_first = qp.begun and not _began_before(qp, transfers[0])
+            matches = (_by_order if from_the_first else _by_time)(wrs, transfers, judge)
             if not matches:
                 _say_why(wrs, OUT_OF_ORDER if qp.begun else WITHOUT_BEGINNING)
         else:
@@ -94,6 +95,12 @@ def match_sends(
         transfer.wr = wr
         transfer.wc = wr.wc
     return matches
+
+
+def _began_before(qp: JournalQp, first: Transfer) -> bool:
+    """Whether the capture lacks the first message of a QP, whose PSN is known."""
+    start = qp.attributes.get("sq_psn")
+    return start is not None and psn.unwrap(int(start), first.first_psn) < first.first_psn
 
 
 def _say_why(wrs: list[WorkRequest], why: str) -> None:
@@ -141,13 +148,13 @@ def _by_psn(
                 by_contents.update(_by_contents(together, among, judge))
                 together = []
             plan.append((wr, at))
-            transfer = _with_psn(transfers, at)
+            transfer = _with_psn(transfers, at) or _rest_of(transfers, at, _psns(qp, wr, mtu))
             other = None if transfer is None else judge.contradiction(wr, transfer)
             if other is not None:
                 against[wr] = f"the message with its PSN has {other}"
             elif transfer is not None:
                 certain[wr] = transfer
-        at += 1 if wr.operation in _ONE_PSN or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
+        at += _psns(qp, wr, mtu)
     by_contents.update(_by_contents(together, _between(transfers, since, at), judge))
     if not (certain or by_contents) or len(against) > len(certain) // 16:
         return None
@@ -162,6 +169,20 @@ def _by_psn(
     for wr, transfer in by_contents.items():
         wr.matched_by, wr.first_psn = CONTENTS, transfer.first_psn
     return certain | by_contents
+
+
+def _psns(qp: JournalQp, wr: WorkRequest, mtu: int) -> int:
+    """How many PSNs a work request takes."""
+    return 1 if wr.operation in _ONE_PSN or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
+
+
+def _rest_of(transfers: list[Transfer], first: int, psns: int) -> Transfer | None:
+    """A message with these PSNs of which the capture lacks the beginning."""
+    at = bisect_right(transfers, first + psns - 1, key=_first_psn) - 1
+    rest = transfers[at] if at >= 0 else None
+    if rest is None or rest.started or rest.maybe_several or rest.first_psn < first:
+        return None
+    return rest if rest.last_psn < first + psns else None
 
 
 def _with_psn(transfers: list[Transfer], first: int) -> Transfer | None:

@@ -15,11 +15,11 @@ class Timing:
     """A transfer's time, split up; in ns, None where one end of a span is unknown.
 
     Attributes:
-        software_ns: WR posted to first packet.
+        software_ns: WR posted to first packet; None where the first packet in the capture came before.
         sending_ns: first to last packet of the message.
         acknowledging_ns: last packet to last ACK.
         wire_ns: first packet to last ACK (to the last packet where nothing is acknowledged, or where the
-        requester did not get that ACK: ``sent_again_later_ns``).
+        requester did not get that ACK: ``sent_again_later_ns``; or got one before that the capture lacks).
         recovery_ns: the part of ``wire_ns`` that repeats took, with the waits before them.
         completion_ns: last ACK to WC polled (from the last packet where ``wire_ns`` ends there).
         total_ns: WR posted to WC polled.
@@ -48,16 +48,26 @@ def timing(transfer: Transfer, clocks: dict[str, Clock] | None = None) -> Timing
     polled = None if wc is None else wc.polled_ns - offset
     again_ns = sent_again_later_ns(transfer, offset)
     acked_ns = transfer.acked_ns if again_ns is None else None
+    if acked_ns is not None and polled is not None and polled < acked_ns:
+        acked_ns = None  # what completed it is not in the capture
     end = acked_ns if acked_ns is not None else transfer.last_ns
     return Timing(
-        software_ns=None if posted is None else transfer.first_ns - posted,
+        software_ns=_span(posted, transfer.first_ns),
         sending_ns=max(0, transfer.last_ns - transfer.first_ns),
         acknowledging_ns=None if acked_ns is None else max(0, acked_ns - transfer.last_ns),
         wire_ns=end - transfer.first_ns,
         recovery_ns=recovery_ns(transfer),
-        completion_ns=None if polled is None else polled - end,
+        completion_ns=_span(end, polled),
         total_ns=None if posted is None or polled is None else polled - posted,
     )
+
+
+def _span(begin_ns: int | None, end_ns: int | None) -> int | None:
+    """From one time to another; None where one is unknown, or the end is before the beginning.
+
+    Then the capture has later packets of the message only, or times of two clocks that fit nowhere.
+    """
+    return None if begin_ns is None or end_ns is None or end_ns < begin_ns else end_ns - begin_ns
 
 
 def sent_again_later_ns(transfer: Transfer, offset_ns: int = 0) -> int | None:

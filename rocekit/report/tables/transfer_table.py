@@ -42,13 +42,15 @@ def transfers_table(transfers: Sequence[Transfer], analysis: Results | None) -> 
         again.put(at, sent_again_later_ns(t, int(off[at])))
     first, last = pl.col("first_ns"), pl.col("last_ns")
     posted, polled = pl.col("wr_posted_ns") - own_clock, pl.col("wc_polled_ns") - own_clock
-    end = pl.coalesce(_series(pl, again, "Int64"), "acked_ns", "last_ns")
+    # An ACK behind the completion is not what completed the message.
+    acked = pl.when(polled < pl.col("acked_ns")).then(None).otherwise(pl.col("acked_ns"))
+    end = pl.coalesce(_series(pl, again, "Int64"), acked, "last_ns")
     return pl.DataFrame(series).with_columns(
-        software_ns=first - posted,
+        software_ns=pl.when(first >= posted).then(first - posted),
         sending_ns=pl.max_horizontal(last - first, 0),
         wire_ns=end - first,
         recovery_ns=pl.Series(values=recovery),
-        completion_ns=polled - end,
+        completion_ns=pl.when(polled >= end).then(polled - end),
         total_ns=polled - posted,
     )
 

@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
-from truth_bench.drawn import PREFIX, experiment_of  # noqa: E402
+from truth_bench.drawn import PREFIX, RECORDED, experiment_of  # noqa: E402
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
 from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
@@ -84,7 +84,7 @@ def _names(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[s
     last = last if dash else first
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         parser.error(f"--drawn {given.drawn}: give seeds, such as 7 or 1-20")
-    return [f"{PREFIX}{seed}" for seed in range(int(first), int(last) + 1)]
+    return [f"{RECORDED if given.recorded else PREFIX}{seed}" for seed in range(int(first), int(last) + 1)]
 
 
 def _is_known(name: str) -> bool:
@@ -101,6 +101,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
     parser.add_argument("--unusual", action="store_true", help="make what is seldom met instead")
+    parser.add_argument("--recorded", action="store_true", help="and record their programs' verbs calls")
     parser.add_argument("--drawn", metavar="SEEDS", help="make what chance draws from them instead: 1-20")
     parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
     parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")

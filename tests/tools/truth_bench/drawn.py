@@ -6,6 +6,7 @@ asks what its author thought of; these ask the rest, and no rule was made for th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -27,6 +28,8 @@ from truth_bench.mixed import medley
 from truth_bench.unusual import ALL
 
 PREFIX: Final = "drawn-"
+#: The same, of which the programs' verbs calls are recorded too.
+RECORDED: Final = "recorded-"
 #: Bytes that a QP sends in all, at most: an emulated machine takes some seconds for these.
 _BYTES: Final = 400_000
 _MESSAGES: Final = 120
@@ -45,9 +48,9 @@ def experiment_of(name: str) -> Experiment:
     Raises:
         KeyError: there is none.
     """
-    number = name.removeprefix(PREFIX)
-    if name.startswith(PREFIX) and number.isdecimal():
-        return _drawn(name, Random(int(number)))
+    prefix, dash, number = name.rpartition("-")
+    if prefix + dash in (PREFIX, RECORDED) and number.isdecimal():
+        return replace(_drawn(name, Random(int(number))), journal=prefix + dash == RECORDED)
     return ALL[name]
 
 

@@ -371,6 +371,8 @@ _ORDERED: Final[dict[str, Callable[[_Places, list[Frame], random.Random], list[F
     "one-qp": _one_pair,
     "oversubscribed": _oversubscribed,
 }
+#: Those whose times are not of the machine's clock, or only nearly.
+OTHER_CLOCKS: Final = frozenset({"clocks-apart", "taps-apart", "milliseconds", "gathered"})
 NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS, *_ORDERED)
 
 

@@ -15,15 +15,17 @@ from rocekit.errors import RocekitError
 from truth_bench.claims import claims
 from truth_bench.cm import Exchanges
 from truth_bench.judge import Drops, Judge
+from truth_bench.neighbours import OTHER_CLOCKS
 from truth_bench.neighbours import make as make_neighbour
 from truth_bench.packets import read
+from truth_bench.recorded import Programs
 from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
 from truth_bench.sets import Wire
 
 VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
 #: How long tc may take to begin or end a fault.
 _SLACK_NS: Final = 500_000_000
-KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers", "reported")
+KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers", "journal", "reported")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
 def score(folder: Path, neighbour: str = "") -> list[Scored]:
     """Every claim about one experiment, from every view, without and with its journals.
 
-    Of a neighbour (``truth_bench.neighbours``) there are no journals, and what counts packets of the
+    Of a neighbour (``truth_bench.neighbours``) what counts packets of the
     captures or says that they miss some is not judged: the neighbour was made to miss them.
     """
     if neighbour:
@@ -91,6 +93,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
     judge = judge_of(open_wire(folder, truth), truth)
     cm = Exchanges(folder, truth) if any(map(is_of_cm, truth["faults"])) else None
     journals = sorted(folder.glob("*.journal.jsonl"))
+    programs = Programs(folder)
     found = []
     for points in VIEWS:
         for given in ([], journals) if journals else ([],):
@@ -104,6 +107,9 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
                 continue
             scene = Scene(analysis.to_dict(), points, judge, truth, cm)
             found += [Scored(folder.name, view, claim) for claim in claims(scene)]
+            if given:
+                said = programs.claims(analysis, scene.found, clocks=True)
+                found += [Scored(folder.name, view, claim) for claim in said]
     return found
 
 
@@ -112,6 +118,7 @@ def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
     judge = judge_of(open_wire(folder, truth), truth)
     if any(map(is_of_cm, truth["faults"])):
         return []  # the connection manager's exchanges are judged in whole captures only
+    journals, programs = sorted(folder.glob("*.journal.jsonl")), Programs(folder)
     found = []
     with tempfile.TemporaryDirectory() as place:
         origins = {
@@ -119,11 +126,16 @@ def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
             for point in ("va", "vb")
         }
         for points in VIEWS:
-            captures = [Path(place) / f"{point}.pcap" for point in points]
-            said = analyze(*captures, journals=[]).to_dict()
-            scene = Scene(said, points, judge, truth, origins=tuple(origins[point] for point in points))
-            view = f"{'+'.join(points)}, {neighbour}"
-            found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
+            for given in ([], journals) if journals else ([],):
+                captures = [Path(place) / f"{point}.pcap" for point in points]
+                analysis = analyze(*captures, journals=given)
+                origin = tuple(origins[point] for point in points)
+                scene = Scene(analysis.to_dict(), points, judge, truth, origins=origin)
+                view = f"{'+'.join(points)}{' with journal' if given else ''}, {neighbour}"
+                found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
+                if given:
+                    told = programs.claims(analysis, scene.found, clocks=neighbour not in OTHER_CLOCKS)
+                    found += [Scored(folder.name, view, each) for each in told]
     return found
 
 

@@ -407,10 +407,8 @@ def conclude(
     if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate
 
-        unaligned = {a.file for a in summary.alignments if a.offset_ns and a.bound_ns is None}
-        correlation = correlate(
-            journal, tracker.connections, tracker.transfers, tracker.cm.exchanges, unaligned
-        )
+        of_cm, aligned = tracker.cm.exchanges, summary.alignments
+        correlation = correlate(journal, tracker.connections, tracker.transfers, of_cm, aligned)
     if summary.sightings is not None:
         from rocekit.points.paths import Paths
         from rocekit.points.relations import Relations

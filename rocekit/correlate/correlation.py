@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
+    from rocekit.packets.merging.alignment import Alignment
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -155,12 +156,12 @@ def correlate(
     connections: Sequence[Connection],
     transfers: Sequence[Transfer],
     exchanges: Sequence[Exchange] = (),
-    unaligned: Collection[int] = (),
+    alignments: Sequence[Alignment] = (),
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers.
 
     Args:
-        unaligned: captures whose clock is estimated and not bounded; their times bound no host's clock.
+        alignments: of the captures' clocks. One that is estimated and not bounded bounds no host's clock.
 
     Sets ``wr``, ``wc``, ``recv_wr`` and ``recv_wc`` of the transfers, and ``matched_by`` and ``first_psn`` of
     the work requests.
@@ -194,6 +195,7 @@ def correlate(
         if place is not None:
             match_receives(qp, place, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
+    unaligned = {a.file for a in alignments if a.offset_ns and a.bound_ns is None}
     correlation.clocks = bound_clocks(matches, transfers, unaligned)
     _correct_times(qps, correlation.clocks)
     by_qp = {

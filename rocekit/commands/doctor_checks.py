@@ -17,6 +17,7 @@ from rocekit.errors import installing
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
 from rocekit.lab.kernels import newest_kernel
+from rocekit.lab.vm import virtualises
 
 CAP_NET_RAW = 13
 """Its bit in the capability sets of /proc/PID/status (capability.h); AF_PACKET sockets need it, packet(7)."""
@@ -258,6 +259,9 @@ def _kvm(machine: Machine) -> MachineCheck:
             "no permission to open /dev/kvm",
             "sudo usermod -aG kvm $USER  # then log in again",
         )
+    if not virtualises(machine.root / "proc/cpuinfo"):
+        lacks = "/dev/kvm is there, and the processor offers no virtualisation"
+        return MachineCheck("kvm", "KVM", False, f"{lacks}: the lab's VM is emulated, which is slower")
     return MachineCheck("kvm", "KVM", True, "/dev/kvm")
 
 

@@ -97,16 +97,19 @@ def qemu() -> str | None:
 
 
 def kvm_promising() -> bool:
-    """Whether KVM is worth trying: accessible, and the processor offers virtualisation.
+    """Whether KVM is worth trying: accessible, and the processor offers virtualisation."""
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and virtualises()
 
-    If the processor lacks the flag, /dev/kvm was passed through by a hypervisor, and QEMU asserts or hangs.
+
+def virtualises(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor offers virtualisation.
+
+    If it lacks the flag, /dev/kvm was passed through by a hypervisor, and QEMU asserts or hangs.
     """
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return False
     if platform.machine() != "x86_64":
         return True
     try:
-        flags = Path("/proc/cpuinfo").read_text()
+        flags = cpuinfo.read_text()
     except OSError:
         return False
     return re.search(r"^flags\s*:.*\b(vmx|svm)\b", flags, re.MULTILINE) is not None

@@ -103,6 +103,21 @@ def test_every_missing_piece_that_a_command_adds_names_it(bare: Machine) -> None
         assert c.fix or c.name == "kvm", c.name
 
 
+@pytest.mark.parametrize(
+    ("flags", "ok"), [("fpu vmx sse", True), ("fpu svm", True), ("fpu hypervisor", False)]
+)
+def test_kvm_needs_a_processor_that_virtualises(
+    bare: Machine, monkeypatch: pytest.MonkeyPatch, flags: str, ok: bool
+) -> None:
+    """A hypervisor may pass /dev/kvm on without it: QEMU asserts or hangs then."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    put(bare, "dev/kvm")
+    put(bare, "proc/cpuinfo", f"processor\t: 0\nflags\t\t: {flags}\n")
+    found = check(examine(bare), "kvm")
+    assert found.ok is ok
+    assert ok or "emulated" in found.detail
+
+
 def test_abilities_are_built_from_checks_that_exist(bare: Machine) -> None:
     names = [c.name for c in examine(bare).checks]
     assert len(names) == len(set(names)) == len(CHECKS) - 1  # that of the set-up needs a device

@@ -152,8 +152,11 @@ def _title(transfer: Transfer, time: Timing) -> str:
 def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
     steps: list[Step] = []
     wr, wc = transfer.wr, transfer.wc
-    if wr is not None and time.software_ns is not None:
-        steps.append(Step(transfer.first_ns - time.software_ns, f"WR {wr.wr_id} posted", _wr_words(transfer)))
+    if wr is not None:
+        posted = wr.posted_ns - (wr.clock_offset_ns or 0)
+        if time.software_ns is not None:
+            posted = transfer.first_ns - time.software_ns
+        steps.append(Step(posted, f"WR {wr.wr_id} posted", _wr_words(transfer)))
     steps.append(_first(transfer, several))
     late = filled_late(transfer.events)
     steps += [event_step(transfer, e, several, late=id(e) in late) for e in transfer.events]
@@ -167,18 +170,21 @@ def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
     acked = _acknowledged(transfer, several)
     if acked is not None:
         steps.append(acked)
-    if wc is not None and time.completion_ns is not None:
+    if wc is not None:
         response = "the last response" if transfer.is_read else "the last ACK"
         answered = transfer.is_read or time.acknowledging_ns is not None
         after = response if answered and transfer.acked_ns is not None else "the last packet"
-        at = transfer.first_ns + time.wire_ns + time.completion_ns
+        at, when = wc.polled_ns - (wc.clock_offset_ns or 0), f"before {after}"
+        if time.completion_ns is not None:
+            at = transfer.first_ns + time.wire_ns + time.completion_ns
+            when = f"{duration(time.completion_ns)} after {after}"
         vendor = wc.event.get("vendor_err")
         error = f", vendor error {vendor:#x}" if vendor else ""
         steps.append(
             Step(
                 at,
                 f"WC {wc.wr_id} {wc.status}",
-                f"{duration(time.completion_ns)} after {after}{error}",
+                f"{when}{error}",
                 wc.status != "SUCCESS",
             )
         )

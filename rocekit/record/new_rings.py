@@ -74,12 +74,11 @@ class NewRings:
             if path.endswith(".ring"):
                 try:
                     file = RingFile(path)
-                except JournalError as error:
+                except JournalError:
                     if not last:
                         pause_ns = min(pause_ns, _pause_ns(path))
-                    elif os.path.exists(path):  # noqa: PTH110
-                        pid = process_of(path)
-                        yield pid, f"process {pid}: its rings cannot be read ({error})"
+                    elif (pid := process_of(path)) is not None and os.path.exists(path):  # noqa: PTH110
+                        yield pid, f"process {pid}: its rings were not complete when the recording ended"
                     continue
                 self._found.add(path)
                 yield file

@@ -37,7 +37,7 @@ def outcome(result: Recording) -> Iterator[tuple[str, str]]:
 def _shortcomings(result: Recording) -> list[str]:
     """What is missing in the journal, and why."""
     words = []
-    if not result.processes:
+    if not result.processes and not result.not_recorded:
         words.append(
             "no process was seen to open a verbs device: it uses none, is statically linked, or has "
             "privileges of its own"

@@ -11,11 +11,20 @@ from story import STEP_NS, Story
 
 from rocekit.correlate import timing
 from rocekit.correlate.clocks import Clock, bound_clocks
+from rocekit.explanation.transfer import explain
 
 KNOWN = """
     A created
     A modified state=RTR dest_qpn=0x12 path_mtu=1024 dest_ip=10.0.0.2 local_ip=10.0.0.1
     A modified state=RTS sq_psn=5
+"""
+UNANSWERED = """
+    A wr 1 SEND 64
+    +2us
+    a RC_SEND_ONLY 5 64
+    +20us
+    A wc 1 SUCCESS opcode=SEND
+    +5ms
 """
 ROUND = """
     A wr 1 SEND 64
@@ -33,13 +42,8 @@ def clock(text: str) -> Clock:
 def test_an_ack_of_two_messages_may_be_later_than_the_first_one_s_completion() -> None:
     """The capture missed the ACK of PSN 5."""
     found = clock(
-        """
-        A wr 1 SEND 64
-        +2us
-        a RC_SEND_ONLY 5 64
-        +20us
-        A wc 1 SUCCESS opcode=SEND
-        +5ms
+        UNANSWERED
+        + """
         A wr 2 SEND 64
         +2us
         a RC_SEND_ONLY 6 64
@@ -56,13 +60,8 @@ def test_an_ack_behind_the_completion_is_not_what_completed_a_message() -> None:
     """So the time until the ACK is unknown, and none of the times is negative."""
     tracked, correlation = Story(
         KNOWN
+        + UNANSWERED
         + """
-        A wr 1 SEND 64
-        +2us
-        a RC_SEND_ONLY 5 64
-        +20us
-        A wc 1 SUCCESS opcode=SEND
-        +5ms
         A wr 2 SEND 64
         +2us
         a RC_SEND_ONLY 6 64
@@ -73,6 +72,8 @@ def test_an_ack_behind_the_completion_is_not_what_completed_a_message() -> None:
     assert split.acknowledging_ns is None
     assert split.wire_ns == 0
     assert split.completion_ns == 20_000 + STEP_NS
+    steps = [(step.what, step.detail) for step in explain(tracked[0]).steps]
+    assert ("WC 1 SUCCESS", "21 µs after the last packet") in steps
     assert split.total_ns == 22_000 + STEP_NS
 
 
@@ -149,3 +150,17 @@ def test_a_capture_s_clock_that_nothing_bounds_bounds_no_other_one() -> None:
     assert bound_clocks(matches, [], unaligned={0})["host-a"] == Clock("host-a", 0, None, None)
     assert bound_clocks(matches, [])["host-a"].low_ns == -2_000
     assert correlation.clocks["host-a"].low_ns == -2_000
+
+
+def test_a_completion_before_the_last_packet_is_shown_without_a_time_between() -> None:
+    """No ACK is in the capture, and the message was sent once more though it was completed."""
+    tracked, correlation = Story(
+        KNOWN
+        + UNANSWERED
+        + """
+        a RC_SEND_ONLY 5 64
+        """
+    ).correlated()
+    assert timing(tracked[0], correlation.clocks).completion_ns is None
+    steps = [(step.what, step.detail) for step in explain(tracked[0]).steps]
+    assert ("WC 1 SUCCESS", "before the last packet") in steps

@@ -62,8 +62,17 @@ def test_rings_that_were_never_complete_are_named_at_the_end(tmp_path: Path, age
     rings = NewRings([tmp_path])
     assert list(rings.look()) == []
     assert list(rings.look(last=True)) == [
-        (7, f"process 7: its rings cannot be read ({unfinished}: no ring file of this version)")
+        (7, "process 7: its rings were not complete when the recording ended")
     ]
+
+
+def test_a_file_that_no_process_names_so_is_passed_over(tmp_path: Path) -> None:
+    """Where root records, everybody may put files there."""
+    for name in ("x.ring", "x.0.told", "²¹.0.ring"):
+        (tmp_path / name).write_bytes(bytes(100))
+    rings = NewRings([tmp_path])
+    assert list(rings.look()) == []
+    assert list(rings.look(last=True)) == []
 
 
 @pytest.mark.parametrize("age_s", [0, 60])

@@ -239,12 +239,22 @@ def rocekit(ctx: click.Context, no_pager: bool) -> None:
 
 
 def run() -> None:
-    """The command, ended as click ends it, but for Ctrl-C: click would say "Aborted!" and exit with 1."""
+    """The command, ended as click ends it, but for Ctrl-C: click would print a line and exit with 1.
+
+    The steps are those of click's own ``main``, within :func:`ending`: so a Ctrl-C between two of them ends
+    the command as one within them does.
+    """
+    status = 0
     try:
-        status = rocekit.main(prog_name="rocekit", obj=OWN_PROCESS, standalone_mode=False)
+        if os.environ.get("_ROCEKIT_COMPLETE"):  # a shell asks for words
+            rocekit.main(prog_name="rocekit", obj=OWN_PROCESS)
+        with ending(), rocekit.make_context("rocekit", sys.argv[1:], obj=OWN_PROCESS) as ctx:
+            rocekit.invoke(ctx)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
+    except click.exceptions.Exit as end:
+        status = end.exit_code
     except click.Abort:
         status = EXIT_INTERRUPTED
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status)

@@ -100,6 +100,28 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
     assert {path.read_bytes() for path in before} == {OLD}
 
 
+#: Ctrl-C when the command line is known, and before its command runs.
+BETWEEN = """
+import os, signal, sys
+from rocekit.commands.command_line import Commands
+invoke = Commands.invoke
+
+def interrupted(self, ctx):
+    os.kill(os.getpid(), signal.SIGINT)
+    invoke(self, ctx)
+
+Commands.invoke = interrupted
+sys.argv[0] = "rocekit"
+from rocekit.cli import main
+main()
+"""
+
+
+def test_ctrl_c_before_the_command_runs_says_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", BETWEEN, "rules"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_traffic_that_is_ended_leaves_what_was_seen_of_it(tmp_path: Path) -> None:
     for old in ("x.pcapng", "x.journal.jsonl"):
         (tmp_path / old).write_bytes(OLD)

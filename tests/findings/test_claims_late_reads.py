@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from capture_bytes import Frame
 from talk import MS, TIMEOUT, US, Talk, of_rule
+from two_points import findings_of_two
 
 
 def test_a_response_that_was_sent_last_is_not_late_however_many_came_since() -> None:
@@ -79,3 +83,28 @@ def test_a_response_that_is_missing_behind_the_repeat_did_not_draw_it(hole: bool
     """The responder was slow: its first responses came behind the repeat (drawn experiment 704, recorded)."""
     findings = late_answers(hole=hole).findings()
     assert not of_rule(findings, "implied-nak")
+
+
+@pytest.mark.parametrize("late", [103, 104])
+def test_a_response_thrown_away_behind_a_late_one_is_probably_why_it_is_asked_for(
+    late: int, tmp_path: Path
+) -> None:
+    """103 came behind 104, so 104 was thrown away; where 104 came late itself, that is sure."""
+    talk = Talk(mtu=1024)
+    for psn in range(60, 100, 4):
+        talk.read(psn, 4)
+        talk.wait(50 * US)
+        talk.responses(psn, 4)
+    talk.read(100, 8)
+    talk.wait(50 * US)
+    first = talk.responses(100, 8)
+    talk.wait(200 * US)
+    talk.read(100, 8, skip=4)
+    talk.wait(50 * US)
+    talk.responses(100, 8, skip=4)
+    at_a = list(talk.frames)
+    original = at_a[first[late] - 1]
+    at_a[first[late] - 1] = Frame(original.data, original.time_ns + 20 * US)
+    (found,) = of_rule(findings_of_two(tmp_path, at_a, talk.frames), "reordering")
+    assert ("probably" in found.title) == (late == 103), found.title
+    assert 104 in found.evidence["psns"]

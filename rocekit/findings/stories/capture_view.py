@@ -176,6 +176,33 @@ class CaptureView:
                 return False
         return True
 
+    def missed_copy(self, sent: Transmission | None, psn: int, naks: Iterable[Event]) -> Transmission | None:
+        """Of a copy of a PSN and those before it the last one that NAKs can have missed.
+
+        One that came behind them was missed only where something above it, sent after it, came before them.
+        """
+        while sent is not None and self.points[-1] in sent.times_ns and self.is_behind(sent, naks):
+            if self._may_have_drawn(psn, sent, naks):
+                break
+            sent = self.last_sent(psn, 0, sent.time_ns)
+        return sent
+
+    def _may_have_drawn(self, psn: int, sent: Transmission, naks: Iterable[Event]) -> bool:
+        """Whether the last point's file has what was sent behind a packet, above its PSN, before a NAK.
+
+        Of what the first point lacks, nobody knows when it was sent.
+        """
+        first, last = self.points[0], self.points[-1]
+        rows = [self.sightings.row_of(nak.frame) for nak in naks]
+        latest = max((int(self.sightings.frames[last][row]) for row in rows if row >= 0), default=0)
+        return any(
+            t.times_ns.get(first, 0) > sent.sent_ns
+            and last in t.frames
+            and t.frames[last] & FRAME_MASK < latest
+            for q in range(psn + 1, psn + _NEAR)
+            for t in self.sent(q, request=True)
+        )
+
     def place(self, psn: int, sent: Transmission | None, *, request: bool = True) -> LossPlace:
         """Where a packet was lost that arrived nowhere behind the last point that has it."""
         points = self.points if request else self.points[::-1]

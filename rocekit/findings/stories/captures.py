@@ -109,13 +109,20 @@ def _seems_answered(story: Story) -> bool:
 def _is_lost_between(view: CaptureView, story: Story) -> bool:
     """Whether the packet that a NAK names is at the first capture point, and not at the last.
 
-    That comes before what a later NAK says, which another go-back may have drawn that no capture has.
+    That comes before what a later NAK says, which another go-back may have drawn that no capture has. The
+    same where all copies that the captures have came behind the NAK, and nothing sent behind these before it.
     """
     if story.rule != REORDERING or not story.naks or story.late or not view.points:
         return False
-    sent = [view.last_sent(copy.psn, copy.since_ns, copy.until_ns) for copy in lost_copies(story)]
     first, last = view.points[0], view.points[-1]
-    return all(t is not None and first in t.times_ns and last not in t.times_ns for t in sent)
+    for copy in lost_copies(story):
+        sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
+        missed = view.missed_copy(sent, copy.psn, story.naks)
+        if missed is sent is None or (
+            missed and not (first in missed.times_ns and last not in missed.times_ns)
+        ):
+            return False
+    return True
 
 
 def _doubt_in_disorder(view: CaptureView, story: Story) -> None:
@@ -204,7 +211,7 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         found = view.order(copy.psn, sent, copy.since_ns)
         behind = not found and view.is_behind(sent, story.naks)
         if behind:  # the NAK missed an earlier copy, or this one came late
-            sent = view.last_sent(copy.psn, 0, sent.time_ns)
+            sent = view.missed_copy(view.last_sent(copy.psn, 0, sent.time_ns), copy.psn, story.naks)
             found = "" if sent is None or last not in sent.times_ns else view.order(copy.psn, sent, 0)
         if (
             not found
@@ -446,8 +453,9 @@ def _decide_read(view: CaptureView, story: Story, run: GoBack, since_ns: int) ->
             story.of_response, story.places = True, []
         else:  # it crossed the repeat, which another response caused
             story.certain, story.places = False, []
-    elif view.order(psn, response, request.times_ns[last], request=False):
-        story.rule, story.certain, story.places = REORDERING, True, []
+    elif order := view.order(psn, response, request.times_ns[last], request=False):
+        # One that came before a lower one was thrown away: it is the lower one that came late.
+        story.rule, story.certain, story.places = REORDERING, order == OVERTAKEN, []
         story.of_response = True
     else:  # behind the requester's capture it was lost, or overtaken, or it came just too late
         story.rule, story.certain = IMPLIED_NAK, False

@@ -63,3 +63,14 @@ def test_what_the_second_point_missed_keeps_its_time_too() -> None:
     sent = np.arange(20, dtype=np.int64) * SPACING_NS
     seen = np.stack([sent, np.where(sent == 5000, UNSEEN, sent + 50_000)], axis=1)
     assert (passing(seen, np.zeros(20, np.int64), np.zeros(20, np.bool_)) == sent).all()
+
+
+def test_packets_that_overtook_slow_ones_are_not_taken_for_slow_ones() -> None:
+    """Most packets that both captures have took 43 ms; those that the first one missed overtook these."""
+    sent = np.concatenate([np.arange(6) * SPACING_NS, np.arange(12) * SPACING_NS + 20_000_000])
+    arrived = np.where(sent < 20_000_000, sent + 43_000_000, sent + 800_000)
+    missed = np.zeros(18, np.bool_)
+    missed[8:] = True
+    seen = np.stack([np.where(missed, UNSEEN, sent), arrived], axis=1)
+    found = passing(seen, np.zeros(18, np.int64), np.zeros(18, np.bool_))
+    assert (found == sent).all()

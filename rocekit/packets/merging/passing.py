@@ -112,11 +112,15 @@ def _estimate(
         return
     at = np.searchsorted(second_ns[both], second_ns[missed])
     near = np.clip(at[:, None] + np.arange(-_NEAR, _NEAR)[None, :], 0, len(both) - 1)
-    guess = second_ns[missed] - np.median(delay_ns[near], axis=1).astype(np.int64)
+    delays_ns = delay_ns[near]
+    guess = second_ns[missed] - np.median(delays_ns, axis=1).astype(np.int64)
     before = first_ns[both][np.clip(at - 1, 0, len(both) - 1)]
     behind = first_ns[both][np.clip(at, 0, len(both) - 1)]
     inside = (at > 0) & (at < len(both)) & (before <= behind)
     guess = np.where(inside, np.clip(guess, before, behind), guess)
+    # The neighbour behind it was overtaken by the one before it, and what is slow says nothing of the others:
+    # in order with the fast ones it left as late as can be.
+    guess = np.where(before > behind, second_ns[missed] - np.maximum(delays_ns.min(axis=1), 0), guess)
     # Before the first packet that both have, and behind the last, the first point's capture need not have
     # run: all that there is is the second's, in its order and by its times.
     outside = (at == 0) | (at == len(both))

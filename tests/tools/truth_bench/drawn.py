@@ -30,6 +30,8 @@ from truth_bench.unusual import ALL
 PREFIX: Final = "drawn-"
 #: The same, of which the programs' verbs calls are recorded too.
 RECORDED: Final = "recorded-"
+#: Seeds from here on draw from more programs: UC, UD, ping-pongs, perftest's options.
+WIDER: Final = 1000
 #: Bytes that a QP sends in all, at most: an emulated machine takes some seconds for these.
 _BYTES: Final = 400_000
 _MESSAGES: Final = 120
@@ -50,7 +52,8 @@ def experiment_of(name: str) -> Experiment:
     """
     prefix, dash, number = name.rpartition("-")
     if prefix + dash in (PREFIX, RECORDED) and number.isdecimal():
-        return replace(_drawn(name, Random(int(number))), journal=prefix + dash == RECORDED)
+        drawn = _drawn if int(number) < WIDER else _drawn_wider
+        return replace(drawn(name, Random(int(number))), journal=prefix + dash == RECORDED)
     return ALL[name]
 
 
@@ -82,6 +85,43 @@ def _drawn(name: str, chance: Random) -> Experiment:
         timeout=chance.choice([14, 16, 16]),
         mtu=mtu,
         killed=killed,
+    )
+
+
+#: Options of perftest that change what is on the wire, or when.
+_OPTIONS: Final = ("", "-e", "-l 4", "-t 4", "-Q 4", "-R", "-b", "-q 3", "-I 64")
+_SHARED: Final = "--use-srq -r 64"
+
+
+def _drawn_wider(name: str, chance: Random) -> Experiment:
+    service = chance.choice(["UC", "UC", "UD", "RC", "RC", "RC"])
+    program = SEND if service == "UD" else chance.choice([WRITE, SEND] if service == "UC" else [*_OF])
+    mtu = chance.choice([512, 1024, 1024, 4096])
+    size = chance.choice([64, 1024, 4096, 8192, 16384, 65536])
+    if service == "UD":
+        size = min(size, mtu)
+    options = [f"-c {service}", *chance.sample(_OPTIONS, chance.choice([0, 1, 1, 2]))]
+    if program == SEND and service == "RC" and chance.random() < 0.3:
+        options.append(_SHARED)
+    if program == ATOMIC:
+        size, options = 8, [option for option in options if option != "-I 64"]
+    if chance.random() < 0.3:  # one message at a time
+        program = program.replace("_bw", "_lat")
+        options = [option for option in options if option.split()[0] in ("-c", "-e", "-R", "-I")]
+    if "-R" in options and _SHARED in options:
+        options.remove("-R")
+    n = min(_MESSAGES, max(_BYTES // size // (3 if "-q 3" in options else 1), 8))
+    faults = _faults(chance)
+    return perftest(
+        name,
+        program,
+        n,
+        size,
+        *faults,
+        options=" ".join(option for option in options if option),
+        timeout=chance.choice([14, 16, 16]),
+        mtu=mtu,
+        limit_s=25.0 if service == "RC" else 6.0,
     )
 
 

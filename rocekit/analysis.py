@@ -414,7 +414,7 @@ def conclude(
         from rocekit.points.relations import Relations
 
         summary.relations = Relations.of(summary.sightings, summary.spans)
-        summary.paths = Paths(summary.sightings, summary.spans, tracker.connections)
+        summary.paths = Paths(summary.sightings, summary.sure_spans, tracker.connections)
     evidence = Evidence(
         connections=tracker.connections,
         transfers=tracker.transfers,

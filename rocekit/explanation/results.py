@@ -162,6 +162,18 @@ class CaptureSummary:
         return names if len(set(names)) == len(names) else list(self.files)
 
     @property
+    def sure_spans(self) -> list[tuple[int, int] | None]:
+        """From when to when each file has what passed.
+
+        Where packets stand behind later ones, as of hosts that queue each direction for itself, a file may
+        lack what passed before its last frame, and would stand behind its end; and so at its beginning.
+        """
+        from rocekit.packets.time_order import BY_TIME
+
+        late_ns = max((o.furthest_ns for o in self.orders.values() if o.by == BY_TIME), default=0)
+        return [None if span is None else (span[0] + late_ns, span[1] - late_ns) for span in self.spans]
+
+    @property
     def contents(self) -> Contents:
         """What was captured beside RoCE packets."""
         return Contents(self.counts, self.skipped, self.live, self.silent)

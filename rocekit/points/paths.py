@@ -176,7 +176,7 @@ class Paths:
     """Every path, and the fate of each packet.
 
     Args:
-        spans: by capture, the times of its first and last frame of any kind, on its own clock.
+        spans: by capture, from when to when it has what passed, on its own clock.
 
     Attributes:
         every: all paths, by source, destination and order of the points.

@@ -220,8 +220,8 @@ class Requests:
             transfer = self.ledger.find(p)
             seen = p >= self.progress.begin and not (transfer is not None and transfer.lacks(p))
             # Delayed, and of no transfer; but a copy is seen.
-            if p < self.progress.begin and not self.progress.reliable:
-                seen = self.recent.sent_psn(p) == p
+            if p < self.progress.begin and self.recent.sent_psn(p) == p:
+                seen = not self.progress.reliable or repeats.is_duplicate(r, i, p)
         else:
             transfer = None
             seen = p in self.assembly.ahead

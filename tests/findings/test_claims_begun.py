@@ -107,3 +107,22 @@ def test_no_other_qp_begins_so_soon_behind_the_last_request() -> None:
     t.wait(20 * US)
     t.ack(27)
     assert "qpn-used-again" not in [f.rule for f in t.findings()]
+
+
+def test_a_copy_of_what_was_first_sent_before_the_capture_is_not_late() -> None:
+    """The answer to 20 is lost before it comes to the capture, and the network makes two of the repeat."""
+    t = both_ways()
+    for first, last, unanswered in ((50, 90, {70, 89}), (10, 90, {20, 40, 89}), (20, 90, {89})):
+        for psn in range(first, last):
+            frame = t.atomic(psn)
+            t.wait(20 * US)
+            if psn not in unanswered:
+                t.atomic_answer(psn)
+            if psn == first == 20:
+                t.again(frame)
+                t.wait(20 * US)
+                t.atomic_answer(psn)
+        t.wait(MS)
+    found = t.findings()
+    assert "reordering" not in named(found)
+    assert not any("out of order" in finding.title for finding in found)

@@ -54,3 +54,19 @@ def test_cnps_from_another_port_are_no_second_path() -> None:
         t.packet("RC_ACKNOWLEDGE", psn, by="b", syndrome=0x1F, msn=psn + 1, sport=50_001)
         t.packet("CNP", 0, by="b", sport=60_000)
     assert "multipath" not in [f.rule for f in t.findings()]
+
+
+def test_a_read_whose_response_came_at_last_was_not_given_up() -> None:
+    """The capture begins among the responses, so that the READ is not complete in it (``drawn-646``)."""
+    t = Talk()
+    t.connect()
+    t.read(0, 8)
+    t.wait(20 * US)
+    cut = t.responses(0, 8, lost=(6,))[2]
+    for tries in range(4):
+        t.wait(TIMEOUT)
+        t.read(0, 8, skip=6)
+        t.wait(20 * US)
+        t.responses(0, 8, skip=6, lost=(6,) if tries < 3 else ())
+    t.frames = t.frames[cut:]
+    assert not {"retry-exceeded", "peer-silent"} & {f.rule for f in t.findings()}

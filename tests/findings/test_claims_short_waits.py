@@ -114,3 +114,22 @@ def test_an_atomic_that_comes_again_after_a_nak_that_was_held_up_lost_no_answer(
         ends.append([*t.frames[:before], *moved])
     findings = findings_of_two(tmp_path, *ends)
     assert named(findings) == ["reordering"], [str(f) for f in findings]
+
+
+def test_a_repeat_in_mid_message_behind_its_ack_leaves_open_what_it_is_for() -> None:
+    """The ACK may be lost behind the capture, or a NAK be missing in it (``recorded-725``)."""
+    t = Talk()
+    t.connect()
+    for psn in range(20):
+        settled(t, psn)
+        t.wait(200 * US)
+    t.send(20, 20, only=range(20, 30))
+    t.wait(100 * US)
+    t.ack(29)
+    t.wait(20 * MS)
+    t.send(20, 20, only=range(27, 40))
+    t.wait(100 * US)
+    t.ack(39)
+    found = next(f for f in t.findings() if f.rule == "needless-repeat")
+    assert "nothing in the capture shows a loss" in found.title
+    assert "Open:" in found.advice

@@ -9,6 +9,7 @@ from rocekit.findings.costs import all_frames, costs, main_transfer, timeout_evi
 from rocekit.findings.finding import INFO, Finding, Rule
 from rocekit.findings.stories.causes import loss_places
 from rocekit.findings.stories.copies import refused_too_soon
+from rocekit.track.causes import NAK_MISSED
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def _repeated(evidence: Evidence, stories: list[Story], *, loses_behind: bool) -
     lacking = sum(s.gappy for s in stories)
     unsure, lost = [], 0
     for story in stories:
-        in_mid_message = story.go_backs[0].opener.mid_message
+        run = story.go_backs[0]
+        # A NAK that is not in the capture may be why; or an ACK that is was lost behind it.
+        in_mid_message = run.opener.mid_message and not run.after_ack and run.cause != NAK_MISSED
         if not story.certain and (story.gappy or story.naks_lacking or loses_behind or not in_mid_message):
             unsure.append(story)
             lost += in_mid_message and not story.gappy

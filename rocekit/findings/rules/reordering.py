@@ -56,7 +56,8 @@ def _of_way(stories: list[Story], troubled: bool, ordered: bool) -> Finding:
     found = costs(stories)
     taken = not costly and _all_acknowledged(stories)
     cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
-    advice = RULE.what_to_do + (_GROUND if guessed else "")
+    bare = any(not s.certain and s.naks and not s.late and not s.runs() for s in stories)
+    advice = RULE.what_to_do + ((_BARE if bare else _GROUND) if guessed else "")
     if not costly and of_response:
         cost, advice = _free_responses(taken, cost)
     elif not costly:
@@ -180,6 +181,10 @@ _BESIDE: Final = (
 )
 _GROUND: Final = (
     " “Probably” means: the capture does not have the late packet of that case, but others of this direction."
+)
+_BARE: Final = (
+    " “Probably” means: the capture has neither the late packet nor a go-back to it, so it may lack a whole "
+    "go-back."
 )
 RULE = Rule(
     "reordering",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.stories import ACK_LOSS, LOSS, PEER_SILENT, RETRY_EXCEEDED, TAIL_LOSS, USED_AGAIN
 from rocekit.findings.stories.begun import find_begun, leave_open_begun
 from rocekit.findings.stories.builder import StoryBuilder, marks_of
-from rocekit.findings.stories.causes import acknowledged_psn, name_causes, name_open_causes
+from rocekit.findings.stories.causes import name_causes, name_open_causes
+from rocekit.findings.stories.copies import acknowledged_psn
 from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_sparse, doubt_without_naks
 from rocekit.findings.stories.early_answers import without_early_answers

@@ -39,7 +39,15 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
     UNDECIDED,
 )
-from rocekit.findings.stories.copies import arrived, is_mixed, may_be_late, refused_too_soon, was_overtaken
+from rocekit.findings.stories.copies import (
+    arrived,
+    is_mixed,
+    is_read_again,
+    may_be_late,
+    message_goes_on,
+    refused_too_soon,
+    was_overtaken,
+)
 from rocekit.findings.stories.doubts import ON_TIME, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
@@ -174,7 +182,7 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     interval = longest_wait_ns(repeats)
     silence = evidence.last_ns - repeats[-1].last_event.last_ns
     tries = story.transmissions - 1
-    if _sends_on(evidence, story, interval):
+    if _sends_on(evidence, story, interval) or is_read_again(story):
         return False
     story.gave_up = (
         "RETRY_EXC_ERR" in statuses
@@ -210,12 +218,6 @@ def _sends_on(evidence: Evidence, story: Story, interval_ns: int) -> bool:
     run = story.repeats[-1]
     is_new = 0 < latest.last_psn - run.last_psn < _OTHER_LIFE
     return is_new and latest.request_end_ns > run.last_event.last_ns + interval_ns
-
-
-def acknowledged_psn(story: Story) -> int:
-    """The PSN of a lost ACK: the last one of the message that was sent."""
-    transfer = story.transfer
-    return story.psn if transfer is None else min(transfer.last_psn, story.go_backs[0].opener.sent_psn)
 
 
 def _is_early(evidence: Evidence, story: Story) -> bool:
@@ -297,7 +299,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
         return True
     if ahead:
-        unfinished = _message_goes_on(story, sent)
+        unfinished = message_goes_on(story, sent)
         if unfinished and sent - run.first_psn + 1 < _WINDOW:
             # The capture does not have it: lost before the capture point, or not sent before the silence.
             story.psn, story.rule, story.certain = sent + 1, TAIL_LOSS, False
@@ -351,11 +353,6 @@ def _comes_too_soon(run: GoBack) -> bool:
     return opener.answer_ns - run.time_ns < opener.turnaround_ns * _SOONER
 
 
-def _message_goes_on(story: Story, sent: int) -> bool:
-    """Whether the message of which ``sent`` was the last PSN before the silence has more packets."""
-    return any(t.first_psn <= sent < t.last_psn and not t.is_read for t in story.transfers)
-
-
 def _has_response_hole(transfer: Transfer | None, until_ns: int = 1 << 62) -> bool:
     events = () if transfer is None else transfer.events
     return any(e.kind == "response_hole" and e.time_ns < until_ns for e in events)
@@ -396,7 +393,7 @@ def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool, stalls
     story.certain = not (stalls or _may_be_stall(evidence, story))
     if story.certain or lossy or _fits_short_timer(story):
         story.rule = TAIL_LOSS
-        if _message_goes_on(story, opener.sent_psn):
+        if message_goes_on(story, opener.sent_psn):
             story.psn = opener.sent_psn + 1
     else:
         story.rule = NEEDLESS

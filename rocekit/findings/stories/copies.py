@@ -246,6 +246,29 @@ def is_captured(story: Story) -> bool:
     return run.opener.after_ack or run.opener.response_seen == 1
 
 
+def is_read_again(story: Story) -> bool:
+    """Whether a READ's response to the PSN came behind its last repeat, though the capture lacks others."""
+    transfer = story.held_by()
+    if transfer is None or not transfer.is_read:
+        return False
+    psn, since_ns = story.psn, story.runs()[-1].last_event.last_ns
+    return any(
+        event.kind == "response_repeat" and event.psn <= psn <= event.last_psn and event.time_ns >= since_ns
+        for event in transfer.events
+    )
+
+
+def acknowledged_psn(story: Story) -> int:
+    """The PSN of a lost ACK: the last one of the message that was sent."""
+    transfer = story.transfer
+    return story.psn if transfer is None else min(transfer.last_psn, story.go_backs[0].opener.sent_psn)
+
+
+def message_goes_on(story: Story, sent: int) -> bool:
+    """Whether the message of which ``sent`` was the last PSN before the silence has more packets."""
+    return any(t.first_psn <= sent < t.last_psn and not t.is_read for t in story.transfers)
+
+
 def _responses(story: Story) -> list[LostCopy]:
     run = next(iter(story.runs()), None)
     if run is None:

@@ -166,8 +166,8 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
         story.gappy = lacking
         if story.naks:
             if story.rule == REORDERING and not story.late and not story.runs():
-                # It arrived, and the capture has no copy: it may miss a whole go-back.
-                story.certain = story.certain and story.hole is None and not lacking
+                # It arrived, and the capture has no copy: it may miss a whole go-back, and no PSN with it.
+                story.certain = False
             continue
         if story.rule == LOSS and not lacking:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0

@@ -97,6 +97,6 @@ def _name_anew(evidence: Evidence, story: Story, run: GoBack) -> None:
     if run.after_ack and transfer is not None and transfer.acked_ns is not None:
         acked_ns = _came_ns(evidence, transfer.ack_frame, transfer.acked_ns)
     if (run.time_ns - acked_ns) * 2 < run.waited_ns:
-        story.rule = NEEDLESS
+        story.rule, story.certain = NEEDLESS, False  # a NAK may be the cause that no capture has
     else:
         story.rule, story.certain, story.places = ACK_LOSS, False, None

@@ -79,7 +79,7 @@ def test_the_manual_page_is_good_troff() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert done.stderr == ""

@@ -30,7 +30,7 @@ def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", code, *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment,
         check=False,
     )
@@ -69,7 +69,11 @@ def test_every_command_is_in_one_group_of_the_help() -> None:
 
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "rocekit", "--version"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "rocekit", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     assert done.stdout.startswith("rocekit, version ")
 
@@ -171,7 +175,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
             stdout=output,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert done.returncode == 141
@@ -185,7 +189,7 @@ def test_an_encoding_without_our_signs_still_gets_text() -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment,
         check=False,
     )
@@ -217,6 +221,6 @@ def test_an_analysis_without_a_journal_loads_nothing_of_journals(tmp_path: Path)
             "from rocekit.cli import main; main()"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True
         )
         assert done.stderr == "set()\n", command

@@ -164,7 +164,7 @@ def test_standard_input(capture: Path) -> None:
             stdin=source,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert (done.returncode, done.stdout.split()) == (0, ["psn", "0"])

@@ -33,7 +33,7 @@ def ask(shell: str, script: str) -> list[str]:
         pytest.skip(f"no {shell} (apt-get install {shell})")
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [shell, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [shell, "-c", script], env=environment, capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stderr == ""
     return [line.partition("\t")[0] for line in done.stdout.splitlines()]

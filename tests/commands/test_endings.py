@@ -85,11 +85,11 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not has_begun(process.pid, sign) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(number)
-    told, said = last_words(process, 120)
+    told, said = last_words(process)
     assert told == b""
     if number == signal.SIGINT:
         assert process.returncode == 130
@@ -132,7 +132,7 @@ def test_traffic_that_is_ended_leaves_what_was_seen_of_it(tmp_path: Path) -> Non
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         sizes = [path.stat().st_size for path in tmp_path.glob("x.partial-*.pcapng")]
         if sizes and min(sizes) > 1 << 16:
@@ -164,7 +164,7 @@ guarded(lambda: sys.exit(7))
 
 def test_a_command_ends_with_its_threads_and_its_output_but_takes_no_objects_apart() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout == "the thread has ended\nwhat ends it was called\n"
@@ -173,7 +173,7 @@ def test_a_command_ends_with_its_threads_and_its_output_but_takes_no_objects_apa
 def test_a_command_under_a_profiler_ends_as_the_interpreter_does() -> None:
     under = "import os, sys; os._exit = print; sys.setprofile(lambda *_: None)\n" + LEFT
     done = subprocess.run(
-        [sys.executable, "-c", under], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", under], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 7
     assert done.stdout == "the thread has ended\nwhat ends it was called\n"  # and no status printed
@@ -187,7 +187,7 @@ def sent_to(program: str, number: signal.Signals) -> tuple[int, bytes, bytes]:
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(number)
-    told, said = last_words(process, 50)
+    told, said = last_words(process)
     return process.returncode, told, said
 
 
@@ -198,11 +198,11 @@ from rocekit.ending import guarded
 def program():
     try:
         print("begun", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     except BaseException:
         pass
     try:
-        time.sleep(60)
+        time.sleep(600)
     finally:
         time.sleep(1.2)  # what is taken down is not disturbed
         print("taken down", flush=True)
@@ -233,7 +233,7 @@ def program():
     with ending():
         try:
             print("begun", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         except KeyboardInterrupt:
             assert not "in the middle of something"
 
@@ -260,7 +260,7 @@ sys.meta_path.insert(0, Pressing())
 
 def test_ctrl_c_at_the_very_start_prints_no_traceback() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", EARLY + MAIN, "--help"], capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", EARLY + MAIN, "--help"], capture_output=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
@@ -273,7 +273,7 @@ from rocekit.dropped_signals import heard
 def program():
     try:
         print("begun", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     except KeyboardInterrupt:
         heard()
     time.sleep(1.2)
@@ -300,7 +300,7 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read(unbuffered: str) -
     os.close(writer)
     size = fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ)
     have = bytearray(4)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while int.from_bytes(have, sys.byteorder) < size - 8192 and time.monotonic() < deadline:
         time.sleep(0.01)
         fcntl.ioctl(reader, 0x541B, have)  # FIONREAD

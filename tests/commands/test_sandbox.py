@@ -94,7 +94,7 @@ def ran(
         [sys.executable, "-c", MAIN, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment(sudo=sudo),
         preexec_fn=before,
         check=False,
@@ -215,7 +215,7 @@ def test_record_gives_up_root_before_it_explains_packets(place: Place) -> None:
             ["unshare", "--net", "sh", "-c", script, "sh", sys.executable, "-c", main, *line],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             # The user takes the packets away at the end, which not every machine's /tmp allows.
             env={**environment(sudo=True), "TMPDIR": str(place.folder)},
             check=False,
@@ -249,7 +249,7 @@ def status_at(place: Place, text: str, function: str) -> tuple[dict[str, str], s
         [sys.executable, "-c", main, *place.command_line(text)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment(sudo=True),
         check=False,
     )

@@ -59,7 +59,7 @@ def test_it_listens_on_loopback_and_does_what_it_is_asked(agent: tuple[str, int]
 
 
 def test_what_is_no_call_ends_the_conversation_and_does_nothing(agent: tuple[str, int]) -> None:
-    with socket.create_connection(agent, timeout=60) as peer, peer.makefile("rwb") as stream:
+    with socket.create_connection(agent, timeout=240) as peer, peer.makefile("rwb") as stream:
         assert json.loads(stream.readline())["name"] == "soft"
         stream.write(b'{"call": "__init__"}\n')
         stream.flush()

@@ -178,7 +178,7 @@ def test_without_payload_headers_and_wire_lengths_stay(tshark: str, pcaps: Path,
     shown = subprocess.run(
         [tshark, "-r", str(out), "-T", "fields", "-e", "frame.number",
          "-Y", 'frame.comment contains "ICRC"'],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=240,
     ).stdout.split()  # fmt: skip
     assert [int(n) for n in shown] == wrong
     assert f"comments on {len(wrong)} whose ICRC was wrong" in result.stdout

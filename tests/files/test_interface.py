@@ -356,7 +356,7 @@ def tell(**what):
 def in_namespace(script: str, frames: list[bytes]) -> dict[str, Any]:
     """Runs a script after SETUP in a network namespace that ends with it; what it tells."""
     probe = subprocess.run(
-        ["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True, timeout=20
+        ["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True, timeout=240
     )
     if probe.returncode:
         pytest.skip(f"no veth pair in a network namespace: {probe.stderr.decode().strip()}")
@@ -365,7 +365,7 @@ def in_namespace(script: str, frames: list[bytes]) -> dict[str, Any]:
         input=json.dumps([frame.hex() for frame in frames]),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr

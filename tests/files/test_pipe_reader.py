@@ -58,7 +58,7 @@ def piped(data: bytes, *, ends: bool = True) -> Iterator[RawSource]:
         finally:
             source.close()
             file.close()
-            writer.join(10)
+            writer.join(120)
             assert not writer.is_alive(), "the pipe's writer still waits"
             if not ends:
                 os.close(writing)
@@ -75,7 +75,7 @@ def everything(source: RawSource, between: Callable[[], None] = lambda: None) ->
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
@@ -172,7 +172,7 @@ os.kill(os.getpid(), 9)
     with pytest.raises(BrokenPipeError):  # once nobody holds the pipe's other end
         starter.stdin.write(bytes(1 << 28))
     pid = int(starter.stdout.readline())
-    starter.wait(10)
+    starter.wait(120)
     until(
         lambda: not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     )

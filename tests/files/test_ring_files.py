@@ -92,7 +92,7 @@ def test_tshark_reads_each_file(tshark: str, tmp_path: Path) -> None:
     counts = []
     for file in ring.files:
         done = subprocess.run(
-            [tshark, "-r", str(file)], capture_output=True, text=True, timeout=60, check=True
+            [tshark, "-r", str(file)], capture_output=True, text=True, timeout=240, check=True
         )
         counts.append(len(done.stdout.splitlines()))
     assert sum(counts) == 6

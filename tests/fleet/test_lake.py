@@ -105,7 +105,7 @@ def test_nothing_is_cut_at_the_end_of_a_file_of_a_rotation(captures: Path, tmp_p
     parts = tmp_path / "parts"
     parts.mkdir()
     subprocess.run(
-        ["editcap", "-F", "nsecpcap", "-c", "300", whole, parts / "host7.pcap"], check=True, timeout=60
+        ["editcap", "-F", "nsecpcap", "-c", "300", whole, parts / "host7.pcap"], check=True, timeout=240
     )
     assert len(list(parts.iterdir())) > 4
     (stream,) = find_streams([parts])

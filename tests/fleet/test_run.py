@@ -95,7 +95,7 @@ def test_ctrl_c_in_a_terminal_ends_a_run_and_its_workers_without_a_word(
     assert process.stderr is not None
     assert b"dashboard" in process.stderr.readline()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    assert process.communicate(timeout=60) == (b"", b"")  # and nobody has the other ends any more
+    assert process.communicate(timeout=240) == (b"", b"")  # and nobody has the other ends any more
     assert process.returncode == 130
 
 

@@ -233,7 +233,7 @@ def test_a_writer_that_was_interrupted_can_be_closed(tmp_path: Path) -> None:
             except KeyboardInterrupt:  # as a with block does: the interrupted frames are still there
                 closing = threading.Thread(target=writer.close, daemon=True)
                 closing.start()
-                closing.join(10)
+                closing.join(120)
                 assert not closing.is_alive()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -56,7 +56,7 @@ def demo(folder: Path, **outcome: str) -> tuple[int, str, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.returncode, done.stdout, (folder / "calls").read_text()

@@ -42,7 +42,7 @@ class Ran:
 class Agent:
     """An agent in a process of its own, and the starter's end of its channel."""
 
-    def __init__(self, folder: Path, command: Sequence[str], timeout_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, command: Sequence[str], timeout_s: float = 240.0) -> None:
         self.timeout_s = timeout_s
         self.out = folder / "out"
         self.out.mkdir()
@@ -77,18 +77,18 @@ class Agent:
             streams=(self.process.stdout.fileno(), self.process.stderr.fileno()),
             sinks=(stdout, stderr),
             alive=lambda: self.process.poll() is None,
-            hello_limit_s=30.0,
-            up_limit_s=30.0,
+            hello_limit_s=240.0,
+            up_limit_s=240.0,
             timeout_s=self.timeout_s,
         )
         return Ran(session, stdout.getvalue().decode(), stderr.getvalue().decode())
 
     def close(self) -> None:
         self.control.close()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=240)
 
 
-def run_agent(folder: Path, command: Sequence[str], timeout_s: float = 30.0) -> Ran:
+def run_agent(folder: Path, command: Sequence[str], timeout_s: float = 240.0) -> Ran:
     started = Agent(folder, command, timeout_s)
     try:
         return started.follow()

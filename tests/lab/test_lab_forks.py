@@ -34,7 +34,7 @@ signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(77))
 with lab_forks.Forks() as forks:
     for arguments in json.loads(sys.argv[1]):
         fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
-        print(json.dumps([*fork.communicate(timeout=60), fork.returncode]))
+        print(json.dumps([*fork.communicate(timeout=240), fork.returncode]))
     fork = forks.start("inject", "ping-sr", "--backend", "soft", "--timeout", "100", stderr=PIPE)
     fork.stderr.readline()
     fork.terminate()
@@ -65,14 +65,14 @@ def test_what_a_process_that_has_loaded_it_forks_does_the_same() -> None:
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_it_says_and_ends_as_the_program_does(forks: Forks, arguments: tuple[str, ...]) -> None:
     fork = forks.start(*arguments, stdout=PIPE, stderr=PIPE)
-    assert (*fork.communicate(timeout=60), fork.returncode) == really(arguments)
+    assert (*fork.communicate(timeout=240), fork.returncode) == really(arguments)
 
 
 def test_it_reads_the_input_that_it_is_given(forks: Forks) -> None:
     words, capture = ("decode", "-", "-c", "3"), PCAPS / "rping-clean.pcap"
     with capture.open("rb", 0) as one, capture.open("rb", 0) as other:
         fork = forks.start(*words, stdin=one.fileno(), stdout=PIPE, stderr=PIPE)
-        assert (*fork.communicate(timeout=60), fork.returncode) == really(words, other.fileno())
+        assert (*fork.communicate(timeout=240), fork.returncode) == really(words, other.fileno())
     assert fork.returncode == 0
 
 
@@ -86,7 +86,7 @@ def test_it_has_its_own_environment_folder_and_session(forks: Forks, tmp_path: P
         cwd=tmp_path,
         start_new_session=True,
     )
-    said, _ = fork.communicate(timeout=60)
+    said, _ = fork.communicate(timeout=240)
     assert said.splitlines() == ["this is it", str(tmp_path), str(fork.pid)]
     assert fork.returncode == 0
     assert (tmp_path / "x.journal.jsonl").exists()

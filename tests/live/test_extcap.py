@@ -289,9 +289,9 @@ def test_a_traces_capture_filter_passes_what_tcpdump_passes(root: None, tmp_path
         # Then it listens to signals, too.
         until(lambda: os.path.getsize(written) > 300)
         traced.send_signal(signal.SIGINT)
-        traced.wait(30)
+        traced.wait(100)
         dump.send_signal(signal.SIGINT)
-        said = dump.communicate(timeout=30)[1]
+        said = dump.communicate(timeout=240)[1]
         passed.append(int(re.search(r"(\\d+) packets received by filter", said)[1]))
     print(json.dumps({"passed": passed}))
     """

@@ -68,15 +68,14 @@ def drive(
             await do(app, pilot)
         return app.return_value
 
-    return asyncio.run(asyncio.wait_for(whole(), 60))
+    return asyncio.run(asyncio.wait_for(whole(), 240))
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
         await pilot.pause(0.02)
-    raise AssertionError("waited in vain")
 
 
 def seen(app: Top) -> str:
@@ -230,7 +229,7 @@ def on_terminal(columns: int, rows: int, keys: bytes) -> tuple[int, str]:
         start_new_session=True,
     )
     os.close(follower)
-    output, pressed, deadline = b"", False, time.monotonic() + 60
+    output, pressed, deadline = b"", False, time.monotonic() + 240
     try:
         while time.monotonic() < deadline:
             if leader in select.select([leader], [], [], 0.2)[0]:
@@ -241,7 +240,7 @@ def on_terminal(columns: int, rows: int, keys: bytes) -> tuple[int, str]:
             if not pressed and b"waiting for packets" in output:
                 os.write(leader, keys)
                 pressed = True
-        return process.wait(30), output.decode(errors="replace")
+        return process.wait(120), output.decode(errors="replace")
     finally:
         process.kill()
         process.wait()

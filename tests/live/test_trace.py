@@ -47,11 +47,11 @@ def capturing():
     return any(int(row[4]) == number and row[5] == "1" for row in rows)
 
 def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
+    end = time.monotonic() + 100
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit("waited in vain")
         time.sleep(0.01)
-    raise SystemExit("waited in vain")
 
 def trace(*args):
     # Output to files: nobody needs to read while it runs.
@@ -71,7 +71,7 @@ def printed():
     return open("out", "rb").read().decode()
 
 def tell(traced):
-    status = traced.wait(30)
+    status = traced.wait(100)
     print(json.dumps({"status": status, "out": printed(), "err": open("err", "rb").read().decode()}))
 """
 
@@ -79,7 +79,7 @@ def tell(traced):
 def live(folder: Path, script: str, *parts: list[bytes]) -> dict[str, Any]:
     """Runs a script after SETUP in a new network namespace, in a folder; what it tells."""
     probe = subprocess.run(
-        ["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True, timeout=20
+        ["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True, timeout=240
     )
     if probe.returncode:
         pytest.skip(f"no veth pair in a network namespace: {probe.stderr.decode().strip()}")
@@ -88,7 +88,7 @@ def live(folder: Path, script: str, *parts: list[bytes]) -> dict[str, Any]:
         input=json.dumps([[frame.hex() for frame in part] for part in parts]),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
         check=False,

@@ -33,7 +33,7 @@ address = f"http://127.0.0.1:{{port}}/metrics"
 scraped = urllib.request.urlopen(address).read().decode()
 threads += status_of(traced.pid)
 traced.send_signal(signal.SIGINT)
-status = traced.wait(30)
+status = traced.wait(100)
 owners = [[s.st_uid, s.st_gid] for s in (os.stat(f"files/{{name}}") for name in os.listdir("files"))]
 err = open("err").read()
 print(json.dumps({{"threads": threads, "status": status, "owners": owners, "scraped": scraped, "err": err}}))

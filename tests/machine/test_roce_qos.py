@@ -66,7 +66,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler")
     made = tmp_path_factory.mktemp("dcb") / "kernel.so"
     source = TOOLS / "stub" / "dcb_kernel.c"
-    subprocess.run([cc, "-shared", "-fPIC", "-o", str(made), str(source)], check=True, timeout=60)
+    subprocess.run([cc, "-shared", "-fPIC", "-o", str(made), str(source)], check=True, timeout=240)
     return made
 
 
@@ -78,7 +78,7 @@ def test_what_dcb_prints_is_read(kernel: Path, tmp_path: Path) -> None:
             return None
         environment = {**os.environ, "LD_PRELOAD": str(kernel)}
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=environment, capture_output=True, text=True, timeout=240, check=False
         )
         return done.stdout if done.returncode == 0 else None
 

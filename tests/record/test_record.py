@@ -315,7 +315,7 @@ def test_the_interposer_does_nothing_that_c_leaves_undefined(program: Path, tmp_
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
         assert (ran.returncode, ran.stderr) == (0, "")
         assert list((tmp_path / what).glob("*.ring"))

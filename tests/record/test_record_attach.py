@@ -60,7 +60,7 @@ class Running:
 
     def end(self) -> list[list[int]]:
         """Have it end; of each thread what it posted, completed, and saw go wrong."""
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=240)
         assert self.process.returncode == 0
         return [[int(word) for word in line.split()] for line in out.splitlines()]
 
@@ -81,7 +81,7 @@ class Recorder:
         return self.ended()
 
     def ended(self) -> Journal:
-        _, self.said = self.process.communicate(timeout=60)
+        _, self.said = self.process.communicate(timeout=240)
         assert self.process.returncode == 0, self.said
         return read_journal(self.journal)
 
@@ -208,7 +208,7 @@ def test_a_wait_without_end_is_not_interrupted(path: Path) -> None:
         with StoppedThread(target) as thread:
             assert thread.call_kernel(instruction, _GETPID) == waiting.pid
     target.close()
-    out, _ = waiting.process.communicate("x\n", timeout=60)
+    out, _ = waiting.process.communicate("x\n", timeout=240)
     assert out == "0\n"
 
 
@@ -220,7 +220,7 @@ def test_a_wait_with_an_end_is_not_stopped_at_all(path: Path) -> None:
     with pytest.raises(AttachError, match=r"each of its threads was in a system call that a stop would"):
         StoppedThread(target, wait_s=0.05).__enter__()
     target.close()
-    out, _ = waiting.process.communicate("x\n", timeout=60)
+    out, _ = waiting.process.communicate("x\n", timeout=240)
     assert out == "0\n"
 
 
@@ -257,7 +257,7 @@ def test_structures_are_those_of_the_headers(program: Path, tmp_path: Path) -> N
     cc = compiler()
     assert cc is not None
     subprocess.run(
-        [cc, "-I", str(SOURCES), "-o", str(tmp_path / "layout"), str(source)], check=True, timeout=60
+        [cc, "-I", str(SOURCES), "-o", str(tmp_path / "layout"), str(source)], check=True, timeout=240
     )
     said = subprocess.run(
         [str(tmp_path / "layout")], capture_output=True, text=True, check=True
@@ -274,11 +274,11 @@ def test_the_code_is_that_of_its_source(tmp_path: Path) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("the code is for x86-64")
     source = Path(way_in.__file__).with_suffix(".S")
-    subprocess.run(["as", "-o", str(tmp_path / "o"), str(source)], check=True, timeout=60)
+    subprocess.run(["as", "-o", str(tmp_path / "o"), str(source)], check=True, timeout=240)
     subprocess.run(
         ["objcopy", "-O", "binary", "-j", ".text", str(tmp_path / "o"), str(tmp_path / "bin")],
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert (tmp_path / "bin").read_bytes() == way_in.CODE
 

@@ -42,7 +42,7 @@ def attach(pid: int, tmp_path: Path, *before: str) -> str:
         "-o",
         str(journal),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert not journal.exists()
     (line,) = done.stderr.splitlines()
@@ -137,7 +137,7 @@ def test_a_program_that_is_attached_to_already(started: Start, path: str, tmp_pa
     assert "attached" in other.stderr.readline()
     assert attach(pid, tmp_path).endswith(f"process {pid} is recorded already")
     other.send_signal(signal.SIGTERM)
-    other.communicate(timeout=60)
+    other.communicate(timeout=240)
     assert other.returncode == 0
 
 
@@ -164,7 +164,7 @@ def test_a_static_program(started: Start, tmp_path: Path) -> None:
     source.write_text(
         '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); return getchar(); }\n'
     )
-    subprocess.run(["cc", "-static", "-o", str(tmp_path / "static"), str(source)], check=True, timeout=60)
+    subprocess.run(["cc", "-static", "-o", str(tmp_path / "static"), str(source)], check=True, timeout=240)
     line = attach(started(str(tmp_path / "static")).pid, tmp_path)
     assert "is linked statically: no library can be loaded into it" in line
 
@@ -236,6 +236,6 @@ def test_a_program_that_ended_meanwhile(started: Start, path: str, tmp_path: Pat
 )
 def test_a_wrong_command_line(options: tuple[str, ...], words: str) -> None:
     command = [sys.executable, "-m", "rocekit.cli", "record", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert words in done.stderr

@@ -25,7 +25,7 @@ def launch(variable: str, command: list[str], cwd: Path, *, ranks: int = 2) -> N
         for rank in range(ranks)
     ]
     for process in running:
-        assert process.communicate(timeout=60)[1] is not None
+        assert process.communicate(timeout=240)[1] is not None
         assert process.returncode == 0
 
 

@@ -55,7 +55,7 @@ def test_layouts_agree_with_the_writing_side(tmp_path: Path) -> None:
     source = tmp_path / "layout.c"
     source.write_text(C)
     subprocess.run(
-        [cc, "-I", str(SOURCES), "-o", str(tmp_path / "layout"), str(source)], check=True, timeout=60
+        [cc, "-I", str(SOURCES), "-o", str(tmp_path / "layout"), str(source)], check=True, timeout=240
     )
     said = subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout
     theirs = dict(line.split(" ", 1) for line in said.splitlines())

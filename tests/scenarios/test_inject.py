@@ -69,14 +69,14 @@ class Pair:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        assert listening.wait(5)
+        assert listening.wait(120)
         try:
             ours = replace(base, endpoint=EndpointOptions(ip=CLIENT), journal=self.tmp / "client")
             self.client = inject.call(SERVER, plan, ours, make=make)
         except RocekitError as error:
             self.client = error
         finally:
-            thread.join(10)
+            thread.join(120)
         assert not thread.is_alive()
         return self
 

@@ -90,17 +90,17 @@ def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[s
         served: list[object] = []
 
         def serve() -> None:
-            connection = server.request(Deadline(20)).connection(QpOptions())
-            connection.accept(b"as you like", Deadline(20))
+            connection = server.request(Deadline(100)).connection(QpOptions())
+            connection.accept(b"as you like", Deadline(100))
             served.append(connection.disconnected)
-            connection.disconnect(Deadline(20))
+            connection.disconnect(Deadline(100))
 
         thread = threading.Thread(target=serve)
         thread.start()
-        connection = client.dial(ips[0], 18515, QpOptions(), Deadline(20))
-        said = connection.connect(b"", Deadline(20))
-        connection.disconnect(Deadline(20))
-        thread.join(20)
+        connection = client.dial(ips[0], 18515, QpOptions(), Deadline(100))
+        said = connection.connect(b"", Deadline(100))
+        connection.disconnect(Deadline(100))
+        thread.join(120)
     assert said.rstrip(b"\0") == b"as you like"
     assert served == [True]
     assert [news.type for news in server.heard_of] == ["CONNECT_REQUEST", "DISCONNECTED"]
@@ -227,9 +227,9 @@ def test_no_side_sleeps_while_an_event_of_its_connection_manager_is_unread(
 
     server = threading.Thread(target=serve)
     server.start()
-    assert listens.wait(20)
+    assert listens.wait(120)
     settings = Settings(endpoint=EndpointOptions(ip=ips[1], ways=ways), counters=False)
     inject.call(ips[0], Plan("ping-sr", 8, 1, qps=4), settings, make=soft_backend())
-    server.join(20)
+    server.join(120)
     assert slept
     assert not any(slept)

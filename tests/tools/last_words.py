@@ -6,7 +6,7 @@ import subprocess
 from typing import AnyStr
 
 
-def last_words(process: subprocess.Popen[AnyStr], timeout: float = 60) -> tuple[AnyStr, AnyStr]:
+def last_words(process: subprocess.Popen[AnyStr], timeout: float = 120) -> tuple[AnyStr, AnyStr]:
     """What it still prints, and its errors.
 
     Raises:

@@ -37,7 +37,7 @@ def talk(
                 device=device, ip=ip, ways=ways or WaitWays(), tcp=tcp, timestamps=timestamps
             ),
             qp=qp or QpOptions(),
-            timeout_s=10,
+            timeout_s=60,
             journal=tmp_path / f"{role}.journal.jsonl",
             own_plan=plan,
         )
@@ -56,11 +56,11 @@ def talk(
 
     thread = threading.Thread(target=serve)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     make = soft_backend(capture=tmp_path / "x.pcapng", faults=faults)
     try:
         outcome = inject.call(server_ip, plan, settings("client", client_ip), make=make)
     finally:
-        thread.join(20)
+        thread.join(120)
     assert isinstance(outcomes["server"], Outcome), outcomes["server"]
     return outcome

@@ -242,7 +242,7 @@ def test_scapy_and_we_call_an_opcode_by_the_same_name() -> None:
 def _tshark_table(tshark: str) -> str:
     """tshark's names of all fields' values."""
     return subprocess.run(
-        [tshark, "-G", "values"], capture_output=True, text=True, timeout=60, check=True
+        [tshark, "-G", "values"], capture_output=True, text=True, timeout=240, check=True
     ).stdout
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, OPCODES
+from truth_bench.once import once
 from truth_bench.packets import (
     ACK,
     ATOMIC_ACK,
@@ -119,6 +120,7 @@ class Judge:
 
     # ------------------------------------------------------------------ requests
 
+    @once
     def after_nak(self, side: Side, nak: Transmission) -> Fate:
         """Why a NAK "PSN sequence error" came."""
         if nak.sent is None:
@@ -129,6 +131,7 @@ class Judge:
         fates = {self._in_pass(side, psn, p, trigger, frame) for p, trigger in self._drew(side, psn, frame)}
         return fates.pop() if len(fates) == 1 else OPEN
 
+    @once
     def in_hole(self, side: Side, psn: int, behind: Transmission) -> Fate:
         """Why a PSN is missing in front of a packet that arrived."""
         if not behind.arrived:
@@ -189,6 +192,7 @@ class Judge:
 
     # ------------------------------------------------------------------ repeats without a NAK
 
+    @once
     def after_silence(self, side: Side, psn: int, repeat: Transmission | None) -> Fate:
         """Why a PSN was sent again (or would have been, at the end) without a NAK."""
         start = None if repeat is None else side.pass_start(repeat)
@@ -335,6 +339,7 @@ class Judge:
 
     # ------------------------------------------------------------------ responses
 
+    @once
     def of_response(self, side: Side, psn: int, repeat: Transmission | None) -> Fate:
         """Why a READ's response, or an atomic's, was requested again."""
         start = None if repeat is None else side.pass_start(repeat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections import Counter
@@ -81,6 +82,13 @@ def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
     return Judge(wire, drops)
 
 
+@functools.lru_cache(maxsize=8)
+def _judged(folder: Path) -> tuple[dict[str, Any], Judge]:
+    """The truth of an experiment and its judge, which all its views and neighbours have."""
+    truth = json.loads((folder / "truth.json").read_text())
+    return truth, judge_of(open_wire(folder, truth), truth)
+
+
 def score(folder: Path, neighbour: str = "") -> list[Scored]:
     """Every claim about one experiment, from every view, without and with its journals.
 
@@ -89,8 +97,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
     """
     if neighbour:
         return _score_neighbour(folder, neighbour)
-    truth = json.loads((folder / "truth.json").read_text())
-    judge = judge_of(open_wire(folder, truth), truth)
+    truth, judge = _judged(folder)
     cm = Exchanges(folder, truth) if any(map(is_of_cm, truth["faults"])) else None
     journals = sorted(folder.glob("*.journal.jsonl"))
     programs = Programs(folder)
@@ -114,8 +121,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
 
 
 def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
-    truth = json.loads((folder / "truth.json").read_text())
-    judge = judge_of(open_wire(folder, truth), truth)
+    truth, judge = _judged(folder)
     if any(map(is_of_cm, truth["faults"])):
         return []  # the connection manager's exchanges are judged in whole captures only
     journals, programs = sorted(folder.glob("*.journal.jsonl")), Programs(folder)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from truth_bench.once import once
 from truth_bench.packets import ATOMIC_ACK, READ_REQUEST, Packet, after
 
 #: Identical packets sent within this time are one, doubled before the first capture.
@@ -201,10 +202,12 @@ class Side:
         """Whether a request is, or asks for, a PSN."""
         return 0 <= after(psn, request.psn) < self.covers(request)
 
+    @once
     def copies(self, psn: int) -> list[Transmission]:
         """All requests with, or for, a PSN, in the order in which they were sent."""
         return [t for t in self.requests if self.has(t, psn) and not (t.spoilt and t.sent is None)]
 
+    @once
     def data_responses(self) -> list[Transmission]:
         """The responses of READs and atomics."""
         return [

@@ -13,7 +13,7 @@ from rocekit.journal import Journal, JournalEvent, read_journal
 from rocekit.record.build import compiler
 
 STUB = Path(__file__).resolve().parent / "stub"
-FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 LIBRARY = "libibverbs.so.1"

@@ -223,8 +223,7 @@ class Sightings:
         own = (self._src[rows] == self._addresses.get(src, -1)) & (
             self._scope[rows] == connection.scopes[side]
         )
-        found: Ints = rows[own].astype(np.int64)
-        return found
+        return np.asarray(rows[own], np.int64)
 
     def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
         """The connection of each packet and the side that sent it; −1 where there is none."""
@@ -247,8 +246,7 @@ class Sightings:
             known: SidesByWay = {}
             for connection in connections:
                 for side in (0, 1):
-                    qpn = connection.qpns[1 - side]
-                    if qpn is not None:
+                    if (qpn := connection.qpns[1 - side]) is not None:
                         ips = (connection.ips[side], connection.ips[1 - side])
                         src, dst = (self._addresses.get(ip or "", -1) for ip in ips)
                         known.setdefault((src, dst, qpn), []).append((connection, side))
@@ -313,24 +311,26 @@ class Sightings:
         """Whether a capture has another packet of its flow, with one of the ``near`` next PSNs, before it.
 
         One that was sent before, by the identifications of a sender that counts them, did not overtake it.
+        Without them, one that is sent again looks the same: then the other must be right before it.
         """
         order, psns = self._by_psn((int(self._dst[row]), int(self.qpn[row])))
-        begin = int(self.psn[row]) + 1
-        parts = [(begin, begin + near), (begin - MASK - 1, begin + near - MASK - 1)]
-        later = np.concatenate([order[slice(*np.searchsorted(psns, part))] for part in parts])
-        later = later[
-            (self._src[later] == self._src[row])
-            & (self._scope[later] == self._scope[row])
-            & (self.is_request(later) == self.is_request(np.array([row])))
-            & (self.icrc_state[later] != ICRC_INVALID)
+        psn, own_id = int(self.psn[row]), int(self.ip_id[row])
+        ends = psn + np.array([1 if own_id else -near, 1 + near])
+        parts = (np.searchsorted(psns, ends + turn) for turn in (-MASK - 1, 0, MASK + 1))
+        others = np.concatenate([order[slice(*part)] for part in parts])
+        others = others[
+            (self._src[others] == self._src[row])
+            & (self._scope[others] == self._scope[row])
+            & (self.is_request(others) == self.is_request(np.array([row])))
+            & (self.icrc_state[others] != ICRC_INVALID)
         ]
-        own_id = int(self.ip_id[row])
         if own_id:
-            ids = np.asarray(self.ip_id[later], np.int64)
-            later = later[(ids == 0) | ((own_id - ids) & _ID_MASK >= _NEAR_IDS)]
+            ids = np.asarray(self.ip_id[others], np.int64)
+            others = others[(ids == 0) | ((own_id - ids) & _ID_MASK >= _NEAR_IDS)]
         for file, own_ns in self.times_of(row).items():
-            times = self.seen_ns[file][later]
-            if ((times != UNSEEN) & (times < own_ns)).any():
+            times = np.where(self.seen_ns[file][others] < own_ns, self.seen_ns[file][others], UNSEEN)
+            latest = int(self.psn[others[times.argmax()]]) if times.max(initial=UNSEEN) != UNSEEN else psn
+            if 0 < (latest - psn) & MASK <= near:
                 return True
         return False
 
@@ -489,8 +489,8 @@ class Sightings:
         return frozenset((way.src, way.dst) for way in self.one_way if way.took.min_ns < 0)
 
     def _bound(self, first: int, second: int) -> int | None:
-        bounds = [self.alignments[f].bound_ns for f in (first, second)]
-        return None if None in bounds else sum(b for b in bounds if b is not None)
+        one, other = (self.alignments[f].bound_ns for f in (first, second))
+        return None if one is None or other is None else one + other
 
 
 def _may_have_sent(connection: Connection, side: int, source_qpn: int, time_ns: int) -> bool:

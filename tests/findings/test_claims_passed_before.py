@@ -179,4 +179,25 @@ def test_a_packet_was_not_overtaken_by_what_was_sent_before_it(tmp_path: Path, i
     seen = analysis_of_two(tmp_path, talk.frames, talk.frames).capture.sightings
     assert seen is not None
     (row,) = (n for n in range(len(seen)) if seen.psn[n] == 102)
-    assert seen.is_overtaken(row, 128) is not identified
+    assert not seen.is_overtaken(row, 128)
+
+
+@pytest.mark.parametrize("identified", [True, False])
+def test_a_packet_that_came_behind_what_was_sent_behind_it_was_overtaken(
+    tmp_path: Path, identified: bool
+) -> None:
+    talk = Talk(mtu=1024)
+    talk.connect()
+    if not identified:
+        talk.common = {"identification": 0}
+    for psn in range(60, 100):
+        talk.send(psn)
+        talk.ack(psn)
+    sent = talk.send(100, 8)
+    talk.ack(107)
+    late = Frame(talk.frames[sent[102] - 1].data, talk.frames[sent[105] - 1].time_ns + 200)
+    at_b = [late if n == sent[102] else frame for n, frame in enumerate(talk.frames, 1)]
+    seen = analysis_of_two(tmp_path, talk.frames, at_b).capture.sightings
+    assert seen is not None
+    (row,) = (n for n in range(len(seen)) if seen.psn[n] == 102)
+    assert seen.is_overtaken(row, 128)

@@ -79,3 +79,23 @@ def test_a_packet_that_the_last_pass_lacks_is_skipped_though_an_earlier_copy_cam
     until_ns = t.frames[nak - 1].time_ns
     assert view.is_skipped(61, until_ns) == skipped
     assert view.is_skipped(61, until_ns, or_later=True) == nor_later
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_nak_is_no_answer_to_the_packet_that_it_names(tmp_path: Path, answered: bool) -> None:
+    """Nor where it is not the story's own, as of two go-backs of which the captures lack what is between."""
+    t = settled(Talk(), 59)
+    t.send(60, 4, lost=(61,))
+    t.wait(20 * US)
+    t.nak(61)
+    if answered:
+        t.ack(61)
+    t.wait(200 * US)
+    t.send(60, 4, only=[61, 62, 63])
+    t.wait(20 * US)
+    t.ack(63)
+    evidence = analysis_of_two(tmp_path, t.frames, t.frames).evidence
+    assert evidence is not None
+    story = next(s for s in evidence.stories if s.psn == 61)
+    story.naks = []
+    assert CaptureView(evidence, story, frozenset()).is_answered_between(story) == answered

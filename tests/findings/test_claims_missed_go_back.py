@@ -77,3 +77,32 @@ def test_two_captures_that_miss_every_second_packet_tell_of_none_why_it_came_aga
     found = [f for f in findings_of_two(tmp_path, at_a, at_b) if f.rule in ("loss", "reordering")]
     assert found
     assert all("probably" in f.title for f in found)
+
+
+@pytest.mark.parametrize("identified", [True, False])
+def test_a_repeat_that_the_first_capture_misses_is_not_its_original_come_late(
+    tmp_path: Path, identified: bool
+) -> None:
+    """Without identifications the second capture's copy may be either (``recorded-725`` as from hardware)."""
+    t = Talk()
+    if not identified:
+        t.common = {"identification": 0}
+    for psn in range(100, 140):
+        t.send(psn)
+        t.wait(20 * US)
+        t.ack(psn)
+    sent = t.send(140, 20)
+    t.wait(20 * US)
+    t.nak(143)
+    t.wait(100 * US)
+    repeat = t.send(140, 20, only=range(143, 160))[143]
+    t.wait(20 * US)
+    t.ack(159)
+    at_a, at_b = (
+        [f for n, f in enumerate(t.frames, 1) if n not in gone] for gone in ({repeat, 21}, {sent[143]})
+    )
+    findings = findings_of_two(tmp_path, at_a, at_b)
+    assert not of_rule(findings, "reordering")
+    (loss,) = of_rule(findings, "loss")
+    assert loss.evidence["psns"] == [143]
+    assert ("probably" in loss.title) is not identified

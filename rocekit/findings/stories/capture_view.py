@@ -9,6 +9,7 @@ from rocekit.files.frame_names import FRAME_MASK
 from rocekit.findings.stories.doubts import GAPPY
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
 from rocekit.track.repeats import REORDERS
+from rocekit.wire import NAK, OPCODE_NAMES, RNR_NAK, syndrome_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rocekit.points.sightings import Transmission
     from rocekit.track.events import Event
 
+_ACK: Final = OPCODE_NAMES["RC_ACKNOWLEDGE"]
 #: Why a packet counts as lost nowhere: a later one arrived first, or it arrived behind a gap.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
@@ -141,14 +143,20 @@ class CaptureView:
         row = self.sightings.row_of(story.runs()[0].frame)
         if row < 0:
             return True
-        repeat_ns, naks = self.sightings.times_of(row), {nak.frame for nak in story.naks}
+        repeat_ns = self.sightings.times_of(row)
         return any(
             ns < repeat_ns.get(file, 0)
             for psn in range(story.psn, story.psn + _NEAR)
             for t in self.sent(psn, request=False)
-            if naks.isdisjoint(t.frames.values())
+            if psn > story.psn or not self._is_refusal(t)
             for file, ns in t.times_ns.items()
         )
+
+    def _is_refusal(self, answer: Transmission) -> bool:
+        """Whether an answer is a NAK or RNR NAK, which does not say that its own PSN came."""
+        row = self.sightings.row_of(next(iter(answer.frames.values())))
+        is_ack = row >= 0 and int(self.sightings.opcode[row]) == _ACK
+        return is_ack and syndrome_kind(int(self.sightings.syndrome[row])) in (NAK, RNR_NAK)
 
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side
@@ -175,6 +183,15 @@ class CaptureView:
             if not number or (before and sent.times_ns[last] < int(self.sightings.seen_ns[last][row])):
                 return False
         return True
+
+    def may_be_repeat(self, sent: Transmission, naks: Iterable[Event]) -> bool:
+        """Whether the last point may have a repeat, which the first misses, and not the packet taken for it.
+
+        Without identifications nothing tells them apart, once NAKs have asked for it.
+        """
+        row = self.sightings.row_of(sent.frames[self.points[-1]])
+        unidentified = row >= 0 and not int(self.sightings.ip_id[row])
+        return unidentified and self.points[0] in self.lacking and self.is_behind(sent, naks)
 
     def missed_copy(self, sent: Transmission | None, psn: int, naks: Iterable[Event]) -> Transmission | None:
         """Of a copy of a PSN and those before it the last one that NAKs can have missed.

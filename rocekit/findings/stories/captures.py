@@ -99,8 +99,11 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
 
 
 def _seems_answered(story: Story) -> bool:
-    """Whether an answer before its go-back is why a packet that a NAK names counts as late."""
-    if story.rule != REORDERING or not story.naks or story.late or was_overtaken(story):
+    """Whether an answer before its go-back is why a packet that a NAK names counts as late.
+
+    The NAK may be another story's, where a capture lacks what lies between the two.
+    """
+    if story.rule != REORDERING or story.late or story.of_response or was_overtaken(story):
         return False
     runs = story.runs()
     return bool(runs) and runs[0].opener.after_ack
@@ -224,6 +227,8 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
             places.append(view.place(copy.psn, sent))
         if found and view.is_skipped(copy.psn, copy.until_ns, or_later=True):
             found, behind = "", True  # what came out of order was an earlier copy
+        elif found and sent is not None and view.may_be_repeat(sent, story.naks):
+            found, behind = "", True
         out_of_order, open_ = out_of_order or bool(found), open_ or behind
     if places:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_trace import live
+from test_trace import live, shots
 
 from rocekit.journal import read_journal
 from rocekit.journal.counters import snapshots_in
@@ -15,13 +15,14 @@ def test_the_snapshots_are_kept_beside_the_packets(root: None, tmp_path: Path) -
         tmp_path,
         """
         traced = trace("--counters", "--write", "x.pcapng", "--format", "json")
-        until(lambda: os.path.exists("x.pcapng"))
-        time.sleep(1.5)
-        send()
+        send(0)
+        until(printed)  # packets are read: the first snapshot was taken
+        send(1)
         time.sleep(0.3)
         traced.send_signal(signal.SIGINT)
         tell(traced)
         """,
+        shots("a RC_SEND_ONLY 5 64\n b ACK 5"),
         [bytes.fromhex("0200000000020200000000019999") + bytes(50)] * 3,
     )
     assert told["status"] == 0, told["err"]

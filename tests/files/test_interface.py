@@ -636,13 +636,18 @@ def test_live_the_smallest_ring_holds_a_second_of_small_packets_that_nobody_read
         """
         from rocekit.files import interface
         interface._WHOLE_RING_BYTES = interface._SMALL_RING_BYTES
-        capture = LiveCapture("va")
-        for _ in range(20):  # each time a block is handed over, though it is not full
-            for _ in range(2500):
-                sender.send(frames[0])
-            time.sleep(0.055)
-        capture.stop()
-        count = sum(len(batch) for batch in capture)
+        for _ in range(10):
+            capture = LiveCapture("va")
+            began = time.monotonic()
+            for _ in range(20):  # each time a block is handed over, though it is not full
+                for _ in range(2500):
+                    sender.send(frames[0])
+                time.sleep(0.055)
+            took = time.monotonic() - began
+            capture.stop()
+            count = sum(len(batch) for batch in capture)
+            if took < 4:  # a busy machine may take longer than the ring is to hold
+                break
         tell(count=count, received=capture.received, dropped=capture.dropped)
         """,
         [ethernet(0x0800, ipv4(udp(4791, 100)))],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from places import PCAPS
+from truth_bench.drawn import WIDER, experiment_of
 from truth_bench.recorded import Programs
 from truth_bench.scene import RIGHT, WRONG
 
@@ -53,3 +54,13 @@ def test_a_clock_that_is_said_to_be_wrong_is_wrong(programs: Programs, analysis:
     found = analysis.to_dict()
     found["journal"]["clocks"][0]["offset_ns"] = 28_000_000
     assert verdicts(programs, analysis, found)["clock", WRONG] == 1
+
+
+@pytest.mark.parametrize("first", [0, WIDER])
+def test_every_seed_draws_an_experiment_and_always_the_same(first: int) -> None:
+    for seed in range(first, first + 200):
+        drawn = experiment_of(f"drawn-{seed}")
+        assert drawn == experiment_of(f"drawn-{seed}")
+        assert drawn.faults
+        assert not drawn.journal
+        assert experiment_of(f"recorded-{seed}").journal

@@ -107,7 +107,7 @@ def _drawn_wider(name: str, chance: Random) -> Experiment:
         size, options = 8, [option for option in options if option != "-I 64"]
     if chance.random() < 0.3:  # one message at a time
         program = program.replace("_bw", "_lat")
-        options = [option for option in options if option.split()[0] in ("-c", "-e", "-R", "-I")]
+        options = [option for option in options if option.startswith(("-c", "-e", "-R", "-I"))]
     if "-R" in options and _SHARED in options:
         options.remove("-R")
     n = min(_MESSAGES, max(_BYTES // size // (3 if "-q 3" in options else 1), 8))

@@ -37,13 +37,16 @@ class Qp:
     remote: tuple[str, int] = ("", -1)
     sq_psn: int | None = None
     mtu: int | None = None
+    transport: str = ""
     posted: list[Line] = field(default_factory=list)
     completed: list[Line] = field(default_factory=list)
     received: list[Line] = field(default_factory=list)
 
     def take(self, line: Line) -> None:
         event = line["event"]
-        if event == "qp_modified":
+        if event == "qp_created":
+            self.transport = line.get("transport", "")
+        elif event == "qp_modified":
             self.local_ip = line.get("local_ip") or self.local_ip
             self.sq_psn = line.get("sq_psn", self.sq_psn)
             self.mtu = line.get("path_mtu") or self.mtu
@@ -134,6 +137,8 @@ class Programs:
         receives = qp.receives()
         if peer is None or at not in receives or any(c["status"] != "SUCCESS" for c in peer.received):
             return
+        if qp.transport == "UC" and len(receives) != len(peer.received):
+            return  # which of them were lost, nobody says
         n = receives.index(at)
         come = peer.received[n] if n < len(peer.received) else None
         yield _same("receive", None if received is None else received.to_dict(), "polled_ns", come, psn)

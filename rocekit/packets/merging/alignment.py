@@ -110,6 +110,11 @@ class AlignedTimes:
     def __getitem__(self, rows: Any) -> Any:
         return self._alignment.aligned(self._times[rows])
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether packets of both directions bound the clock's offset."""
+        return self._alignment.bound_ns is not None
+
     def whole(self) -> Ints:
         """All of them."""
         return self._alignment.aligned(self._times.whole())

@@ -57,8 +57,13 @@ class _Limits:
     reach_ns: int
 
     @classmethod
-    def of(cls, took: Ints) -> _Limits:
-        """By the times that packets took, which are put in another order."""
+    def of(cls, took: Ints, are_bounded: bool) -> _Limits:
+        """By the times that packets took, which are put in another order.
+
+        Args:
+            are_bounded: whether packets of both directions align the clocks, so that times tell which point a
+                packet passed first.
+        """
         if not len(took):
             return cls(-_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
         if (took == took[0]).all():  # often one packet; as np.quantile finds it, which takes much longer
@@ -68,7 +73,10 @@ class _Limits:
             low, middle, high = quantiles.astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.
-        if middle >= 0:
+        if not are_bounded:
+            most = max(reach, _LATE_NS)
+            bounds = middle - reach, middle + reach, middle - most, middle + most
+        elif middle >= 0:
             early = -_SLACK_NS if low >= 0 else low - 3 * (middle - low) - _SLACK_NS
             bounds = early, middle + reach, early, middle + max(reach, _LATE_NS)
         else:  # they pass the other point first
@@ -199,7 +207,8 @@ class _Matcher:
         key = (first, second, src)
         if key not in self._limits:
             took = [there - here for here, there in self._passing(first, second, src)]
-            self._limits[key] = _Limits.of(np.concatenate(took))
+            are_bounded = self._times[first].is_bounded and self._times[second].is_bounded
+            self._limits[key] = _Limits.of(np.concatenate(took), are_bounded)
         return self._limits[key]
 
     def _passing(self, first: int, second: int, src: int) -> Iterator[tuple[Ints, Ints]]:

@@ -108,8 +108,8 @@ def _drawn_wider(name: str, chance: Random) -> Experiment:
     if chance.random() < 0.3:  # one message at a time
         program = program.replace("_bw", "_lat")
         options = [option for option in options if option.startswith(("-c", "-e", "-R", "-I"))]
-    if "-R" in options and _SHARED in options:
-        options.remove("-R")
+    if "-R" in options and (service == "UC" or _SHARED in options):
+        options.remove("-R")  # librdmacm has no UC
     n = min(_MESSAGES, max(_BYTES // size // (3 if "-q 3" in options else 1), 8))
     faults = _faults(chance)
     return perftest(
@@ -121,7 +121,7 @@ def _drawn_wider(name: str, chance: Random) -> Experiment:
         options=" ".join(option for option in options if option),
         timeout=chance.choice([14, 16, 16]),
         mtu=mtu,
-        limit_s=25.0 if service == "RC" else 6.0,
+        limit_s=25.0 if service == "RC" else 12.0,
     )
 
 

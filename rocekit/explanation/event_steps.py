@@ -9,7 +9,17 @@ from rocekit import wire
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.cause_words import ASKED_AGAIN, NOT_OBEYED, repeat_cause
 from rocekit.packets import CUT_SYNDROME
-from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, NOT_LOST, OPEN, OVERTAKEN, SECOND, THROWN_AWAY
+from rocekit.track.passes import (
+    ANSWERED,
+    BEFORE,
+    BEHIND,
+    MISSED,
+    NOT_LOST,
+    OPEN,
+    OVERTAKEN,
+    SECOND,
+    THROWN_AWAY,
+)
 from rocekit.wire.words import duration, plural, psn_range, size
 
 if TYPE_CHECKING:
@@ -23,6 +33,7 @@ _COPIES: Final = {
     NOT_LOST: "too soon: a late packet sent before the go-back drew it, and nothing was lost",
     OPEN: "lost behind the capture point, or sent too late to arrive before the NAK",
     ANSWERED: "lost behind the capture point, or late",
+    MISSED: "lost before the capture point, or late",
     SECOND: "lost behind the capture point, or it came before the packet ahead of it",
     OVERTAKEN: "arrived after a later packet: reordered behind the capture point",
     THROWN_AWAY: "arrived behind a gap and was dropped by the responder: an effect of reordering",

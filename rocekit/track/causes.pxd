@@ -57,6 +57,9 @@ cdef class Causes:
     @cython.locals(refusal=Event)
     cpdef Event standing(self, int64_t p)
 
+    @cython.locals(refusal=Event)
+    cpdef came(self, int64_t p)
+
     @cython.locals(nak=Event)
     cpdef bint obeys_now(self, int64_t p, int64_t time_ns)
 

@@ -167,6 +167,12 @@ class Causes:
         """A NAK or RNR NAK does not hold any more."""
         self.refusals = [e for e in self.refusals if e is not refusal]
 
+    def came(self, p: int) -> None:
+        """The packet ``p`` came for the first time: a NAK for it is obeyed, and what drew it was missed."""
+        for refusal in self.refusals:
+            if refusal.kind == "nak" and refusal.psn == p:
+                self._withdraw(refusal)
+
     def standing(self, p: int) -> Event | None:
         """A NAK or RNR NAK that holds and makes the requester go back to ``p`` or further."""
         for refusal in self.refusals:  # asked for each packet sent again: a generator takes longer

@@ -27,6 +27,8 @@ OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: mid message, or an answer came once more. A responder sends one for a duplicate (IBA Vol. 1, 9.7.5.1.3):
 #: the packet may have come late.
 ANSWERED = "answered"
+#: ``MISSED``: the capture lacks it, and misses packets; so it was lost before the capture, or came late.
+MISSED = "missed"
 #: ``SECOND``: as ``BEHIND``, of the packet behind the first of a go-back. If that first one came late, the
 #: responder threw away what came before it, and asks for the second: both look alike.
 SECOND = "second"

@@ -85,6 +85,8 @@ class Repeats:
                 self.unanswered.reached_psn = run.last_psn
             self.run = None
         self.tentative = None
+        if self.causes.refusals:
+            self.causes.came(p)
         if p > high and self.ledger.open_read is None:  # else it may be the PSNs of a READ's responses
             self.passes.skip(high, p - 1)
 

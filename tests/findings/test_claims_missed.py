@@ -241,3 +241,48 @@ def sampled(each: int) -> Talk:
 def test_a_capture_that_lacks_many_tells_of_no_packet_why_it_came_again(each: int, likely: int) -> None:
     (found,) = of_rule(sampled(each).findings(), "loss")
     assert found.evidence["probably_lost_packets"] == likely
+
+
+@pytest.mark.parametrize("waited_ns", [100 * US, 20 * MS])
+def test_a_nak_that_was_obeyed_is_not_that_of_a_later_repeat(waited_ns: int) -> None:
+    """744 is lost before the capture, which misses what drew the NAK; 747 comes behind the repeat, twice."""
+    talk = settled(Talk(), 743)
+    talk.nak(744)
+    talk.wait(500 * US)
+    for psn in range(744, 747):
+        talk.send(psn)
+        talk.ack(psn)
+    talk.wait(waited_ns)
+    talk.send(747)
+    talk.ack(747)
+    talk.wait(300 * US)
+    talk.send(747)
+    talk.ack(747)
+    loss, again = talk.findings()
+    assert (loss.rule, loss.evidence["lost_packets"]) == ("loss", 1)
+    assert loss.evidence["repeated_packets"] == 0
+    assert again.rule == "needless-repeat"
+    assert "after 302 µs" in again.title
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_what_the_capture_may_have_missed_may_be_late_where_another_one_was(missing: bool) -> None:
+    """An ACK that names just a packet that had been sent again: the original came behind its repeat."""
+    talk = settled(Talk(), 99)
+    for begin in range(100, 180, 4):
+        if begin in (120, 160):
+            lost = {121} if begin == 120 else set()
+            talk.write(begin, 4, lost=lost)
+            talk.nak(begin + 1)
+            talk.wait(100 * US)
+            talk.write(begin, 4, only=range(begin + 1, begin + 4))
+            talk.wait(20 * US)
+            if begin == 160:
+                talk.ack(161)
+        else:
+            talk.write(begin, 4, lost={begin + 2} if missing and begin == 140 else set())
+        talk.wait(20 * US)
+        talk.ack(begin + 3)
+    found = of_rule(talk.findings(), "loss")[0]
+    assert found.evidence["lost_packets"] == 2
+    assert found.evidence["probably_lost_packets"] == (2 if missing else 1)

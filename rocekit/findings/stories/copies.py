@@ -16,6 +16,7 @@ from rocekit.track.passes import (
     ANSWERED,
     BEFORE,
     BEHIND,
+    MISSED,
     NOT_LOST,
     OPEN,
     OVERTAKEN,
@@ -142,7 +143,7 @@ def may_be_late(story: Story) -> bool:
 def is_answered(story: Story) -> bool:
     """Whether an ACK that named just this packet, or one of its direction, leaves open if it came late."""
     for nak in story.naks:  # noqa: SIM110 - asked for each loss: a generator takes longer
-        if nak.copy == ANSWERED:
+        if nak.copy in (ANSWERED, MISSED):
             return True
     return False
 

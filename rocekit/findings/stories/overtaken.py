@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import TAIL_LOSS
 from rocekit.findings.stories.copies import is_answered, misses_packets
-from rocekit.track.passes import ANSWERED, BEHIND, OPEN, OVERTAKEN
+from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, MISSED, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
 from rocekit.wire.psn import MASK
 
@@ -48,6 +48,8 @@ def spread_answered(stories: Sequence[Story]) -> None:
         for nak in story.naks if transfer.operation not in OWN_RESPONSE else ():
             if nak.copy == BEHIND:
                 nak.copy = ANSWERED
+            elif nak.copy == BEFORE and misses_packets(story.connection):
+                nak.copy = MISSED
 
 
 def doubt_by_file(evidence: Evidence, stories: Sequence[Story]) -> None:

@@ -134,3 +134,26 @@ def test_a_stall_in_mid_message_leaves_a_loss_open_where_others_were_lost_behind
     assert ("nothing in the capture shows a loss" in found.title) == lost
     assert found.evidence.get("or_not_in_capture", 0) == int(lost)
     assert ("may be sent again for a loss" in found.advice) == lost
+
+
+@pytest.mark.parametrize("packets", [40, 128])
+def test_a_requester_with_a_full_window_did_not_send_what_seems_lost_at_its_end(packets: int) -> None:
+    """It went back, and sent ``packets`` of a longer message: those behind them need not have been sent
+    (``drawn-601`` of the truth bench).
+    """
+    t = Talk()
+    t.connect()
+    for psn in range(20):
+        settled(t, psn)
+        t.wait(200 * US)
+    t.send(20, 400, only=range(20, 20 + packets))
+    t.wait(TIMEOUT)
+    t.send(20, 400, only=range(20, 20 + packets))
+    t.wait(50 * US)
+    t.ack(20 + packets // 2)
+    t.wait(2 * TIMEOUT)
+    t.send(20, 400, only=range(21 + packets // 2, 420))
+    t.wait(50 * US)
+    t.ack(419)
+    lost = [f for f in t.findings() if f.rule == "tail-loss" and 20 + packets in f.evidence["psns"]]
+    assert [("probably" in f.title) for f in lost] == [packets == 128]

@@ -390,8 +390,11 @@ def _lose(story: Story, run: GoBack, skipped: tuple[int, int]) -> None:
 def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool, stalls: bool) -> None:
     """Name the rule if the rest of a message is missing: lost before the capture point, or not sent yet."""
     opener = story.go_backs[0].opener
-    story.certain = not (stalls or _may_be_stall(evidence, story))
-    if story.certain or lossy or _fits_short_timer(story):
+    # ACKs that came since it went back may not have reached it: then its window may be what it waited for.
+    full = opener.of_pass is not None and _WINDOW <= opener.sent_psn - opener.of_pass.first < 4 * _WINDOW
+    stalls = stalls or _may_be_stall(evidence, story)
+    story.certain = not (stalls or full)
+    if not stalls or lossy or _fits_short_timer(story):
         story.rule = TAIL_LOSS
         if message_goes_on(story, opener.sent_psn):
             story.psn = opener.sent_psn + 1

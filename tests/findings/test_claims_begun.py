@@ -126,3 +126,22 @@ def test_a_copy_of_what_was_first_sent_before_the_capture_is_not_late() -> None:
     found = t.findings()
     assert "reordering" not in named(found)
     assert not any("out of order" in finding.title for finding in found)
+
+
+def test_reads_that_were_asked_for_before_the_capture_were_not_lost_before_it() -> None:
+    """The first packets are responses, to a READ of before; the first request is behind three of before."""
+    t = Talk()
+    t.responses(0, 16, lost=range(4))
+    t.wait(4 * MS)
+    t.read(64, 16)
+    t.wait(500 * US)
+    t.nak(16)
+    t.wait(500 * US)
+    for psn in (16, 32, 48, 64):
+        t.read(psn, 16)
+    for psn in (16, 32, 48, 64):
+        t.responses(psn, 16)
+    found = only(t.findings(), "loss")
+    assert found.title.startswith("PSN 16 was probably lost")
+    assert found.evidence["lost_before_capture_point"] == 0
+    assert "before the capture began" in found.advice

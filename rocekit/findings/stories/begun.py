@@ -43,7 +43,9 @@ def _first_ns(evidence: Evidence, story: Story) -> int:
     observer = evidence.observer
     if story.connection.negotiated[story.side].starting_psn is not None:
         return -1
-    times = [t.first_ns for t in evidence.transfers_of.get((story.connection.id, story.side), ())]
+    transfers = evidence.transfers_of.get((story.connection.id, story.side), ())
+    # Of a READ whose request the capture lacks, the first packet is a response.
+    times = [t.first_ns for t in transfers if t.started or not t.is_read]
     first_ns = min(times, default=-1)
     if observer is None or observer.first_ns is None or first_ns - observer.first_ns > _PASS_NS:
         return -1

@@ -68,3 +68,14 @@ def test_copies_that_a_network_makes_stay(tmp_path: Path) -> None:
     found = rocekit.analyze(written(tmp_path, frames), journals=[])
     assert found.capture.doubled is None
     assert [f.rule for f in found.findings] == ["duplicate"]
+
+
+def test_what_a_network_copied_outside_of_the_part_stays(tmp_path: Path) -> None:
+    """One packet in nine is there twice, with one stamp; one part is there once more."""
+    frames = [f for n, frame in enumerate(talk().frames) for f in ([frame] if n % 9 else [frame, frame])]
+    found = rocekit.analyze(written(tmp_path, overlapping(frames, 220, 260)), journals=[])
+    assert found.capture.doubled is not None
+    assert "as where files overlap that were put together. The copies are left out." in str(found)
+    again = [f.evidence["count"] for f in found.findings if f.rule == "duplicate"]
+    assert len(again) == 2  # requests, and their ACKs
+    assert 36 <= sum(again) <= 44

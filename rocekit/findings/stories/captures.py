@@ -121,9 +121,9 @@ def _is_lost_between(view: CaptureView, story: Story) -> bool:
     for copy in lost_copies(story):
         sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
         missed = view.missed_copy(sent, copy.psn, story.naks)
-        if missed is sent is None or (
-            missed and not (first in missed.times_ns and last not in missed.times_ns)
-        ):
+        if sent is None:
+            return False  # no capture has it
+        if missed is not None and (first not in missed.times_ns or last in missed.times_ns):
             return False
     return True
 

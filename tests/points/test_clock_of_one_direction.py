@@ -67,3 +67,23 @@ def test_each_packet_passes_the_first_capture_first(tmp_path: Path) -> None:
     clock = rocekit.analyze(*files).to_dict()["capture"]["clocks"][-1]
     assert 3 * MS < clock["offset_ns"] < 3 * MS + 3 * US
     assert clock["bound_ns"] is None
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 5 * MS, -5 * MS])
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_datagram_that_is_late_is_no_other_one(tmp_path: Path, ahead_ns: int, *, turned: bool) -> None:
+    """Without identifications. The capture in front misses one, and so seems to be the one behind."""
+    rng = random.Random(1)
+    talk = Talk(transport="UD")
+    for psn in range(100):
+        talk.wait(600 * US)
+        talk.send(psn, identification=0)
+    took = [470 * US, 10 * MS, *(rng.randrange(20, 40) * US for _ in range(98))]
+    there = [Frame(f.data, f.time_ns + late + ahead_ns) for f, late in zip(talk.frames, took, strict=True)]
+    here = [*talk.frames[:50], *talk.frames[51:]]
+    files = [tmp_path / "a.pcap", tmp_path / "b.pcap"]
+    for file, frames in zip(files, (here, there), strict=True):
+        file.write_bytes(pcap(sorted(frames, key=lambda f: f.time_ns), unit="ns"))
+    analysis = rocekit.analyze(*(files[::-1] if turned else files))
+    assert analysis.capture.copies == 99
+    assert "duplicate" not in [finding.rule for finding in analysis.findings]

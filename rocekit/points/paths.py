@@ -26,7 +26,7 @@ from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
 from rocekit.points.passing import Passing
 from rocekit.points.sightings import CLOCKS, FILES
-from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE
+from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.sorting import distinct, starts
 from rocekit.wire.words import plural
 
@@ -52,6 +52,7 @@ _QP1: Final = 1
 _MAD: Final = CNP + 1
 _KIND: Final = np.array([*KINDS, IGNORED], np.int8)
 _KINDS: Final = {"requests": REQUEST, "responses": RESPONSE, "cnps": CNP, "datagrams": DATAGRAM, "mads": _MAD}
+_IS_UNANSWERED: Final = np.array([transport in ("UC", "UD") for transport in TRANSPORT])
 _WORDS: Final = {
     "requests": "requests",
     "responses": "responses",
@@ -99,6 +100,7 @@ class Path:
         covered: from when to when, at the first, packets passed that the second was surely capturing for;
             always, where both have all.
         kinds: missing packets by kind.
+        unanswered: whether there are missing packets of which no ACK could tell that they arrived (UC, UD).
     """
 
     src: str
@@ -121,6 +123,7 @@ class Path:
     kinds: dict[str, int]
     connections: tuple[MissingOf, ...]
     covered: tuple[int, int]
+    unanswered: bool = False
 
     @property
     def clean(self) -> bool:
@@ -133,8 +136,10 @@ class Path:
         ordered, packets = self.by != FILES, plural(self.packets, "packet")
         if ordered:
             were = "was" if self.overtaken == 1 else "were"
-            # A capture that missed others that arrived may have missed these as well.
-            gappy = self.missing and self.missed_second > _GAPPY * (self.packets + self.only_second)
+            # A capture that missed others that arrived may have missed these as well. Where no ACK tells of
+            # such, it may as much as the first one, which did.
+            missed = max(self.missed_second, self.only_second if self.unanswered else 0)
+            gappy = self.missing and missed > _GAPPY * (self.packets + self.only_second)
             gone = f"are not at {second}, lost or missed" if gappy else f"never reached {second}"
             found = (
                 f"of {packets} seen at {first} {self.missing:,} {gone}, "
@@ -357,6 +362,7 @@ class Paths:
             {name: int(kinds[kind]) for name, kind in _KINDS.items()},
             self._of_connections(rows),
             _covered(passing.here, passing.took, self._spans[second]) if len(passing.alone) else _EVER,
+            bool(_IS_UNANSWERED[self._sightings.opcode[rows]].any()),
         )
 
     def _clean(

@@ -186,15 +186,18 @@ def several_lines(capture: CaptureSummary) -> list[str]:
     lines = [] if capture.relations is None else [f"  {line}" for line in capture.relations.lines(names)]
     for alignment in capture.alignments[1:]:
         if alignment.common and capture.doubled is None:
-            bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
+            if alignment.bound_ns is None:
+                taken, bound, unbound = "taken as ", "", ", all of one direction, which does not bound it"
+            else:
+                taken, bound, unbound = "", f" ± {duration(alignment.bound_ns)}", ""
             drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""
             # Its clock is told against the first one's that it has packets in common with, or others between.
             group = [a.file for a in capture.alignments if a.group == alignment.group]
             here, there = safe(capture.files[alignment.file]), safe(capture.files[group[0]])
             shared = "in both" if len(group) == 2 else "in common with one of the others"
             lines.append(
-                f"  clock of {here}: {duration(alignment.offset_ns)}{bound} ahead "
-                f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} {shared})"
+                f"  clock of {here}: {taken}{duration(alignment.offset_ns)}{bound} ahead "
+                f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} {shared}{unbound})"
             )
             if alignment.step_ns:
                 more = f"{duration(abs(alignment.step_ns))} {'more' if alignment.step_ns > 0 else 'less'}"

@@ -87,3 +87,56 @@ def test_one_datagram_that_is_late_is_no_other_one(tmp_path: Path, ahead_ns: int
     analysis = rocekit.analyze(*(files[::-1] if turned else files))
     assert analysis.capture.copies == 99
     assert "duplicate" not in [finding.rule for finding in analysis.findings]
+
+
+def halves_of_uc(folder: Path, *, seed: int = 5, late: int = -1) -> list[Path]:
+    """A message of UC at two points, each of which misses half of it; now and then packets are held up.
+
+    Args:
+        late: a PSN that three later ones overtake before the first point.
+    """
+    rng, talk = random.Random(seed), Talk(transport="UC")
+    psns = list(range(300))
+    if late >= 0:
+        psns.insert(late + 3, psns.pop(late))
+    for psn in psns:
+        talk.wait(200 * US)
+        talk.send(0, 300, only=[psn], identification=1000 + psn)
+    arrived_ns, there = 0, []
+    for frame in talk.frames:
+        held_up_ns = 2 * MS if rng.random() < 0.02 else 0
+        arrived_ns = max(arrived_ns + 1, frame.time_ns + rng.randrange(30, 40) * US + held_up_ns)
+        there.append(Frame(frame.data, arrived_ns))
+    files = [folder / "a.pcap", folder / "b.pcap"]
+    for file, frames in zip(files, (talk.frames, there), strict=True):
+        kept = [f for n, f in enumerate(frames) if rng.random() < 0.5 or 0 <= late - 5 < n < late + 5]
+        file.write_bytes(pcap(kept, unit="ns"))
+    return files
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("turned", [False, True])
+def test_packets_that_were_held_up_tell_the_order_where_both_miss_half(
+    tmp_path: Path, seed: int, *, turned: bool
+) -> None:
+    """Which of two captures has more says nothing where each misses about as many by chance."""
+    files = halves_of_uc(tmp_path, seed=seed)
+    found = rocekit.analyze(*(files[::-1] if turned else files))
+    clock = found.to_dict()["capture"]["clocks"][-1]
+    assert abs(clock["offset_ns"]) < 40 * US
+    assert clock["bound_ns"] is None
+    assert "taken as" in str(found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_order_is_told_of_uc_packets_of_which_each_point_has_another(tmp_path: Path, seed: int) -> None:
+    found = rocekit.analyze(*halves_of_uc(tmp_path, seed=seed))
+    assert "reordering" not in [f.rule for f in found.findings], [str(f) for f in found.findings]
+    assert "are not at b.pcap, lost or missed" in str(found)
+    assert "never reached" not in str(found)
+
+
+def test_a_uc_packet_that_one_point_has_behind_a_later_one_is_told(tmp_path: Path) -> None:
+    found = rocekit.analyze(*halves_of_uc(tmp_path, late=100))
+    (finding,) = [f for f in found.findings if f.rule == "reordering"]
+    assert "1 UC packet arrived out of order" in finding.title

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.stories.capture_view import NEAR
 from rocekit.findings.stories.story import affected, late_of
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
@@ -16,7 +17,10 @@ from rocekit.wire.words import duration, plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
+    from rocekit.points.sightings import Sightings
     from rocekit.track.connections import Connection
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -136,12 +140,17 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
             for event in transfer.events
             if event.kind == "hole" and not any(a <= event.last_psn and event.psn <= b for a, b in open_)
         ]
+        if evidence.sightings is not None and not evidence.sightings.one_clock:
+            counts = _seen_late(evidence.sightings, connection, late)
+        else:
+            counts = [event.count for event, _ in late]
+        late = [hole for hole, count in zip(late, counts, strict=True) if count]
         if not late:
             continue
         transfer = late[0][1]
         messages = list(dict.fromkeys(t for _, t in late))
         arrived = sum(t.recv_wc is not None for t in messages)
-        packets = sum(e.count for e, _ in late)
+        packets = sum(counts)
         yield RULE.finding(
             f"{plural(packets, 'UC packet')} arrived out of order on {connection.way(transfer.side)}, in "
             f"{plural(len(messages), 'message')}: a UC responder drops such messages",
@@ -156,6 +165,28 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
             },
             severity=WARNING if arrived < len(messages) else INFO,
         )
+
+
+def _seen_late(
+    sightings: Sightings, connection: Connection, holes: list[tuple[Event, Transfer]]
+) -> list[int]:
+    """How many packets of each hole one capture has behind a later one.
+
+    Of packets of which each is in another capture only, the merged order is estimated.
+    """
+    rows: dict[int, dict[int, list[int]]] = {}
+    for side in {transfer.side for _, transfer in holes}:
+        of_psn = rows[side] = {}
+        sent = sightings.sent_by(connection, side)
+        for row, psn in zip(sent.tolist(), sightings.psn[sent].tolist(), strict=True):
+            of_psn.setdefault(psn, []).append(row)
+    return [
+        sum(
+            any(sightings.is_overtaken(row, NEAR) for row in rows[transfer.side].get(wire_psn(psn), ()))
+            for psn in range(event.psn, event.last_psn + 1)
+        )
+        for event, transfer in holes
+    ]
 
 
 _TAKEN: Final = (

@@ -23,7 +23,7 @@ _ACK: Final = OPCODE_NAMES["RC_ACKNOWLEDGE"]
 #: Why a packet counts as lost nowhere: a later one arrived first, or it arrived behind a gap.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
-_NEAR: Final = 128
+NEAR: Final = 128
 #: How many of the PSNs that an answer acknowledges are searched for packets that are sent again behind it.
 _BEFORE: Final = 64
 
@@ -133,7 +133,7 @@ class CaptureView:
         """
         rows = (self.sightings.row_of(event.frame) for event in reversed(story.late))
         found = [row for row in rows if row >= 0]
-        return bool(found) and not any(self.sightings.is_overtaken(row, _NEAR) for row in found)
+        return bool(found) and not any(self.sightings.is_overtaken(row, NEAR) for row in found)
 
     def is_answered_between(self, story: Story) -> bool:
         """Whether a capture has an answer to a story's PSN, or to one behind it, before its first repeat.
@@ -146,7 +146,7 @@ class CaptureView:
         repeat_ns = self.sightings.times_of(row)
         return any(
             ns < repeat_ns.get(file, 0)
-            for psn in range(story.psn, story.psn + _NEAR)
+            for psn in range(story.psn, story.psn + NEAR)
             for t in self.sent(psn, request=False)
             if psn > story.psn or not self._is_refusal(t)
             for file, ns in t.times_ns.items()
@@ -216,7 +216,7 @@ class CaptureView:
             t.times_ns.get(first, 0) > sent.sent_ns
             and last in t.frames
             and t.frames[last] & FRAME_MASK < latest
-            for q in range(psn + 1, psn + _NEAR)
+            for q in range(psn + 1, psn + NEAR)
             for t in self.sent(q, request=True)
         )
 
@@ -253,10 +253,10 @@ class CaptureView:
                 if first in t.times_ns and last in t.times_ns and t.time_ns >= since_ns
             ]
 
-        for q in range(psn + 1, psn + _NEAR):
+        for q in range(psn + 1, psn + NEAR):
             if any(t.sent_ns > sent.sent_ns and t.times_ns[last] < arrived_ns for t in others(q)):
                 return OVERTAKEN
-        for q in range(psn - 1, max(psn - _NEAR, 0), -1):
+        for q in range(psn - 1, max(psn - NEAR, 0), -1):
             if any(t.sent_ns < sent.sent_ns and t.times_ns[last] > arrived_ns for t in others(q)):
                 return THROWN_AWAY
         return ""
@@ -272,7 +272,7 @@ class CaptureView:
             return False
         asked_ns = max((ns for ns in self._sent_ns(psn) if ns < came_ns), default=0)
         number = answer.frames[first]
-        later = (t for q in range(psn + 1, psn + _NEAR) for t in self.sent(q, request=False))
+        later = (t for q in range(psn + 1, psn + NEAR) for t in self.sent(q, request=False))
         return any(
             asked_ns < t.times_ns[first] and (t.times_ns[first] < came_ns or t.frames[first] < number)
             for t in later
@@ -285,7 +285,7 @@ class CaptureView:
         asked_ns = max((ns for ns in self._sent_ns(psn) if ns < until_ns), default=0)
         own, *later = (
             any(asked_ns < t.times_ns.get(first, 0) < until_ns for t in self.sent(q, request=False))
-            for q in range(psn, psn + _NEAR)
+            for q in range(psn, psn + NEAR)
         )
         return any(later) and not own
 
@@ -298,7 +298,7 @@ class CaptureView:
         number = sent.frames.get(last)
         return number is not None and any(
             t.sent_ns < sent.sent_ns and t.time_ns >= since_ns and t.frames.get(last, 0) > number
-            for q in range(psn - 1, max(psn - _NEAR, 0), -1)
+            for q in range(psn - 1, max(psn - NEAR, 0), -1)
             for t in self.sent(q, request=True)
         )
 

@@ -37,6 +37,11 @@ _ENOUGH: Final = 64
 _MOST_DRIFT: Final = 1e-3
 #: Clocks are taken to run equally fast unless the packets prove more difference than this.
 _JITTER_NS: Final = 2_000
+#: One of two captures has clearly more packets: the square of how many more is so many times what only one
+#: of them has, three standard deviations of what either misses by chance.
+_CLEARLY: Final = 9
+#: Differences are spread to one side: so many times as far as to the other.
+_SPREAD: Final = 2
 #: The packets of so few ways are looked for one way after the other; those of more are sorted.
 _FEW_WAYS: Final = 16
 _NEVER_NS: Final = (1 << 63) - 1
@@ -303,17 +308,20 @@ def _one_way(a: Outline, b: Outline, in_a: RowNumbers, ahead: Ints) -> int:
     """The clock of ``b`` by packets of one direction, of which nothing bounds it.
 
     A packet that only one capture has, because it was lost behind it, must not seem to come behind later ones
-    that the other has: so the capture with more packets is in front of the other for all that both have. If
-    none has more, packets that were held up tell: their differences are spread to that side.
+    that the other has: so the capture with clearly more packets is in front of the other for all that both
+    have. Where both miss about as many, packets that were held up tell: few are, so the differences are
+    spread to that side. Of differences that are spread to both sides alike, one packet more decides.
     """
     middle = int(np.median(ahead))
     (a_first, a_last), (b_first, b_last) = a.span, b.span
     first, last = max(a_first, b_first - middle), min(a_last, b_last - middle)
     own = np.bincount(a.flow[in_a[:]], minlength=len(a.ends.src)) > 0
-    more = int(a.flows(first, last)[own].sum() - b.flows(first + middle, last + middle)[own].sum())
-    if not more:
-        least, most = np.quantile(ahead, (0.01, 0.99))
-        more = int(most - middle - (middle - least))
+    in_time = int(a.flows(first, last)[own].sum()), int(b.flows(first + middle, last + middle)[own].sum())
+    more, alone = in_time[0] - in_time[1], sum(in_time) - 2 * len(ahead)
+    if more * more < _CLEARLY * alone or not more:
+        least, most = (abs(int(end) - middle) for end in np.quantile(ahead, (0.01, 0.99)))
+        if not more or max(least, most) > _SPREAD * min(least, most) + _JITTER_NS:
+            more = most - least
     sign = 1 if more >= 0 else -1
     differences = sign * ahead
     return sign * int(differences[_usual(differences, np.ones(len(ahead), np.bool_))].min())

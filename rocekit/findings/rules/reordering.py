@@ -9,6 +9,7 @@ from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.capture_view import NEAR
 from rocekit.findings.stories.story import affected, late_of
+from rocekit.findings.stories.unseen_rnrs import behind_refusals
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
 from rocekit.wire.psn import wire_psn
@@ -28,18 +29,20 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     troubled = {(s.connection.id, s.side) for s in evidence.stories if s.naks or s.repeats}
     # The order of packets that only one of several captures has each is estimated.
     ordered = evidence.sightings is None or evidence.sightings.one_clock
+    refused = {id(s) for s in behind_refusals(evidence.stories)}
     for of_direction in evidence.stories_of(RULE.name):
         for of_response in (False, True):
             stories = [s for s in of_direction if s.of_response == of_response]
             if stories:
                 way = stories[0].connection.id, stories[0].side
-                yield _of_way(stories, way in troubled, ordered)
+                yield _of_way(stories, refused, way in troubled, ordered)
 
 
-def _of_way(stories: list[Story], troubled: bool, ordered: bool) -> Finding:
+def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bool) -> Finding:
     """The finding of one side's requests, or of the responses to them.
 
     Args:
+        refused: the ids of stories whose packet an RNR NAK refused before.
         troubled: whether the direction has a NAK or repeat; ordered: whether the packets' order is captured.
     """
     connection, side, of_response = stories[0].connection, stories[0].side, stories[0].of_response
@@ -61,7 +64,9 @@ def _of_way(stories: list[Story], troubled: bool, ordered: bool) -> Finding:
     taken = not costly and _all_acknowledged(stories)
     cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
     bare = any(not s.certain and s.naks and not s.late and not s.runs() for s in stories)
-    advice = RULE.what_to_do + ((_BARE if bare else _GROUND) if guessed else "")
+    behind = any(id(s) in refused for s in stories)
+    ground = _BARE if bare else _BEHIND_REFUSAL if behind else _GROUND
+    advice = RULE.what_to_do + (ground if guessed else "")
     if not costly and of_response:
         cost, advice = _free_responses(taken, cost)
     elif not costly:
@@ -216,6 +221,10 @@ _GROUND: Final = (
 _BARE: Final = (
     " “Probably” means: the capture has neither the late packet nor a go-back to it, so it may lack a whole "
     "go-back."
+)
+_BEHIND_REFUSAL: Final = (
+    " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for one "
+    "copy and what is behind it; then nothing was overtaken, and the NAK only came late."
 )
 RULE = Rule(
     "reordering",

@@ -26,7 +26,11 @@ from rocekit.findings.stories.read_sizes import find_unlike_reads
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.findings.stories.story import Story
 from rocekit.findings.stories.unidentified import doubt_unidentified
-from rocekit.findings.stories.unseen_rnrs import doubt_behind_rnrs, doubt_unseen_rnrs
+from rocekit.findings.stories.unseen_rnrs import (
+    doubt_behind_refusals,
+    doubt_behind_rnrs,
+    doubt_unseen_rnrs,
+)
 from rocekit.findings.stories.used_again import leave_open_used_again
 from rocekit.findings.stories.whole_timers import without_parts_of_timers
 
@@ -74,6 +78,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_beside_lateness(stories)
     doubt_unseen_rnrs(stories)
     doubt_behind_rnrs(stories)
+    doubt_behind_refusals(stories)
     doubt_sparse(evidence, stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)

@@ -3,14 +3,15 @@
 A responder without a receive answers a SEND's first packet with an RNR NAK, and the last of a WRITE with
 immediate data: these take a receive (IBA Vol. 1, 9.7.5.2.8). rdma_rxe answers the packets behind it with a
 NAK "PSN sequence error" for the same PSN, though nothing was lost. Where the RNR NAK itself was lost before
-the capture, or missed by it, that NAK looks like one of a lost packet.
+the capture, or missed by it, that NAK looks like one of a lost packet. Where it came late, behind a repeat,
+it looks like one of a packet that was overtaken: the ACK of that repeat comes before the NAK is obeyed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, LOSS, TAIL_LOSS
+from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, LOSS, REORDERING, TAIL_LOSS
 from rocekit.findings.stories.copies import misses_packets
 from rocekit.findings.stories.loss_place import BEYOND
 from rocekit.track.passes import BEHIND, OPEN
@@ -90,6 +91,32 @@ def doubt_behind_rnrs(stories: Sequence[Story]) -> None:
             for psn, soonest_ns, latest_ns in refused.get(_way(story), ())
         ):
             story.certain = False
+
+
+def doubt_behind_refusals(stories: Sequence[Story]) -> None:
+    """A packet was only probably overtaken where an RNR NAK for it came before the NAK."""
+    for story in behind_refusals(stories):
+        story.certain = False
+
+
+def behind_refusals(stories: Sequence[Story]) -> list[Story]:
+    """Packets that NAKs show to be overtaken, of which an RNR NAK came before those NAKs."""
+    refused: dict[tuple[_Way, int], int] = {}
+    for story in stories:
+        for rnr in story.rnrs:
+            key = _way(story), rnr.psn
+            refused[key] = min(refused.get(key, rnr.time_ns), rnr.time_ns)
+    if not refused:
+        return []
+    found = []
+    for story in stories:
+        if story.rule != REORDERING or story.late or not (story.naks or story.runs()):
+            continue
+        # Without one of its own, the NAK that it obeys is another story's.
+        since_ns = story.naks[0].time_ns if story.naks else story.first_ns()
+        if refused.get((_way(story), story.psn), since_ns) < since_ns:
+            found.append(story)
+    return found
 
 
 def _may_be_refused(story: Story) -> bool:

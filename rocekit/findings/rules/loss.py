@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
-from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.copies import is_first_behind, lost_copies
 from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.naks_alone import naks_alone
 from rocekit.findings.stories.places import checks_icrcs, lost, places, sides
@@ -47,24 +47,23 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             likely = probably(told.guessed, len(stories))
             # More may be: the last ones before a go-back, and behind the capture point all but the first.
             what = f"At least {plural(packets, 'packet')} lost{likely}"
+        found = costs(stories)
+        free = not (found["repeated_packets"] or found["added_ns"])
+        unseen = "not in the capture before its NAK" if free and all(map(is_first_behind, stories)) else ""
         placed, where = places(evidence, stories)
         # A packet that was corrupted before its capture is dropped behind it, by its receiver.
         corrupt = place["lost_behind_capture_point"] > 0 and not checks_icrcs(evidence)
-        found = (
-            costs(stories)
-            | placed
-            | {
-                "lost_packets": packets,
-                "probably_lost_packets": likely_lost,
-                **place,
-                "nak_seen": told.of_nak,
-                "or_overtaken": told.or_overtaken,
-                "or_corrupted": corrupt,
-                "most_transmissions": told.most_sent,
-            }
-        )
+        found |= placed | {
+            "lost_packets": packets,
+            "probably_lost_packets": likely_lost,
+            **place,
+            "nak_seen": told.of_nak,
+            "or_overtaken": told.or_overtaken,
+            "or_corrupted": corrupt,
+            "most_transmissions": told.most_sent,
+        }
         yield RULE.finding(
-            f"{what} on {connection.way(side)}: {cost_words(stories)}{lost(where)}",
+            f"{what} on {connection.way(side)}: {unseen or cost_words(stories)}{lost(where)}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),

@@ -223,8 +223,8 @@ _BARE: Final = (
     "go-back."
 )
 _BEHIND_REFUSAL: Final = (
-    " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for one "
-    "copy and what is behind it; then nothing was overtaken, and the NAK only came late."
+    " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for "
+    "one copy and what is behind it; then nothing was overtaken, and the NAK only came late."
 )
 RULE = Rule(
     "reordering",

@@ -18,7 +18,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
 )
 from rocekit.findings.stories.capture_view import OVERTAKEN, CaptureView
-from rocekit.findings.stories.copies import lost_copies, was_overtaken
+from rocekit.findings.stories.copies import is_first_behind, lost_copies, was_overtaken
 from rocekit.findings.stories.loss_place import BEFORE, BEYOND, LossPlace
 from rocekit.findings.stories.unidentified import unidentified_ways, way_of
 from rocekit.track.causes import OBEYED_NS
@@ -207,6 +207,9 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
         if sent is None and view.is_sent_at(copy.psn, copy.until_ns):
             open_ = True  # stamps that are the same do not tell which came first
+            continue
+        if sent is None and is_first_behind(story):
+            open_ = True  # no capture has what drew the NAK
             continue
         if sent is None or last not in sent.times_ns:
             places.append(view.place(copy.psn, sent))

@@ -43,6 +43,10 @@ cpdef bint is_answered(Story story)
 cpdef bint is_second(Story story)
 
 
+@cython.locals(nak=Event)
+cpdef bint is_first_behind(Story story)
+
+
 @cython.locals(found=dict, nak=Event, run=GoBack, of_pass=Pass, where=str)
 cpdef list _requests(Story story)
 

@@ -156,6 +156,19 @@ def is_second(story: Story) -> bool:
     return False
 
 
+def is_first_behind(story: Story) -> bool:
+    """Whether the capture has neither the packet that the NAKs name nor one behind it before the NAKs.
+
+    So it lacks what drew them. What it has behind them was sent again, or it is the first copy, late.
+    """
+    if story.hole is not None or story.go_backs or story.late:
+        return False
+    for nak in story.naks:
+        if nak.copy or nak.of_pass is not None:
+            return False
+    return bool(story.naks)
+
+
 def _requests(story: Story) -> list[LostCopy]:
     found: dict[int, LostCopy] = {}
     for nak in story.naks:

@@ -28,6 +28,7 @@ from rocekit.findings.stories.copies import (
     is_acknowledged_before,
     is_against_file,
     is_answered,
+    is_first_behind,
     is_open,
     is_second,
     misses_packets,
@@ -82,6 +83,10 @@ _BY_FILE: Final = (
 _AGAINST_FILE: Final = (
     " “Probably” means: by its time the NAK came behind the go-back, and the file has it before. So it is "
     "open which packets it answers."
+)
+_FIRST_BEHIND: Final = (
+    " “Probably” means: the capture has neither that packet nor one behind it before the NAK, so it lacks "
+    "what drew the NAK. The packet behind the NAK was sent again, or it is the first copy, late."
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)
@@ -168,6 +173,8 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             if story.rule == REORDERING and not story.late and not story.runs():
                 # It arrived, and the capture has no copy: it may miss a whole go-back, and no PSN with it.
                 story.certain = False
+            elif story.rule == LOSS and is_first_behind(story):
+                story.certain, story.or_overtaken = False, True
             continue
         if story.rule == LOSS and not lacking:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
@@ -257,7 +264,7 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = second = False
-    by_file = against_file = False
+    by_file = against_file = first_behind = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
@@ -268,6 +275,8 @@ def doubt_words(stories: Sequence[Story]) -> str:
         elif story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
             if is_against_file(story):
                 against_file = True
+            elif is_first_behind(story):
+                first_behind = True
             elif is_open(story):
                 unknown = True
             elif is_acknowledged_before(story):
@@ -288,4 +297,5 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _BEGUN if begun else ""
     words += _BY_FILE if by_file else ""
     words += _AGAINST_FILE if against_file else ""
+    words += _FIRST_BEHIND if first_behind else ""
     return words + (_GAPS if gappy else "")

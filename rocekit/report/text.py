@@ -187,7 +187,7 @@ def several_lines(capture: CaptureSummary) -> list[str]:
     for alignment in capture.alignments[1:]:
         if alignment.common and capture.doubled is None:
             if alignment.bound_ns is None:
-                taken, bound, unbound = "taken as ", "", ", all of one direction, which does not bound it"
+                taken, bound, unbound = "taken as ", "", "; nothing bounds it"
             else:
                 taken, bound, unbound = "", f" ± {duration(alignment.bound_ns)}", ""
             drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""

@@ -86,7 +86,7 @@ _AGAINST_FILE: Final = (
 )
 _FIRST_BEHIND: Final = (
     " “Probably” means: the capture has neither that packet nor one behind it before the NAK, so it lacks "
-    "what drew the NAK. Behind the NAK the packet comes again, or its first copy comes late."
+    "what drew the NAK. If the packet comes behind the NAK, it was sent again, or it is the first copy, late."
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)

@@ -50,8 +50,7 @@ _NEAR_IDS, _ID_MASK = 1024, 0xFFFF
 #: The pairs of so few hosts can be numbered with 16 bits.
 _FEW_HOSTS: Final = 256
 _NEVER: Final = np.iinfo(np.int64).max
-#: Of so many PSNs what was sent is kept, for it is asked for again.
-_MOST_KEPT: Final = 10_000
+_MOST_KEPT: Final = 10_000  #: of so many PSNs what was sent is kept, for it is asked for again
 #: Points closer together than this are not put in an order.
 _LEAST_WAY_NS: Final = 200
 _IS_REQUEST: Final = np.array([v in wire.OPCODES and not wire.OPCODES[v].response for v in range(257)])
@@ -382,7 +381,8 @@ class Sightings:
     def _ways(self) -> HostWays:
         return HostWays(self._columns, self._directions)
 
-    def _rows_of(self, src: str, dst: str) -> Rows:
+    def rows_of(self, src: str, dst: str) -> Rows:
+        """The packets from one host to another."""
         ends = self._addresses.get(src, -1), self._addresses.get(dst, -1)
         return self._directions.get(ends, _NO_ROWS)
 
@@ -426,7 +426,7 @@ class Sightings:
         if any(place[b] - place[a] < _LEAST_WAY_NS for a, b in pairwise(ordered)):
             return ()
         if len(ordered) < 2 or any(
-            is_contradicted(self, self._rows_of(*ends), way.counts, points)
+            is_contradicted(self, self.rows_of(*ends), way.counts, points)
             for ends, way, points in (((src, dst), there, ordered), ((dst, src), back, ordered[::-1]))
         ):
             return ()

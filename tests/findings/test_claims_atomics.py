@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from capture_bytes import Frame, pcap
-from talk import MS, US, Talk, named, of_rule, only, settled
+from talk import MS, TIMEOUT, US, Talk, named, of_rule, only, settled
 
 import rocekit
 from rocekit.track.passes import BEHIND, Passes
@@ -186,6 +186,42 @@ def test_an_answer_in_time_that_the_requester_did_not_take_was_not_too_late(tmp_
     assert "timeout-too-short" not in named(rocekit.analyze(*at_both_ends(tmp_path, t, set())).findings)
 
 
+def test_an_answer_that_came_while_an_earlier_one_was_missing_was_thrown_away(tmp_path: Path) -> None:
+    """The answer to 101 came, and then one more to 100: the requester missed the first one of these."""
+    t, lost = settled(Talk(), 99), set()
+    for psn in (100, 101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    lost.add(t.atomic_answer(100))
+    t.atomic_answer(101)
+    t.atomic_answer(100)
+    t.wait(2 * TIMEOUT)
+    for psn in (101, 102):
+        t.atomic(psn)
+    t.wait(50 * US)
+    for psn in (101, 102):
+        t.atomic_answer(psn)
+    found = only(rocekit.analyze(*at_both_ends(tmp_path, t, lost)).findings, "implied-nak")
+    assert found.evidence["psns"] == [101]
+    assert "lost or overtaken" in found.title
+    assert "places" not in found.evidence
+
+
+def test_an_answer_sent_behind_the_repeat_is_not_what_was_missed(tmp_path: Path) -> None:
+    """The responder is slow: it answers 100 when the repeat is on its way, and that answer is lost."""
+    t = settled(Talk(), 99)
+    t.atomic(100)
+    t.wait(TIMEOUT)
+    t.atomic(100)
+    t.wait(400 * US)
+    lost = {t.atomic_answer(100)}
+    t.wait(500 * US)
+    t.atomic_answer(100)
+    found = rocekit.analyze(*at_both_ends(tmp_path, t, lost, flight_ns=300 * US)).findings
+    assert "implied-nak" not in named(found)
+    assert "probably" in only(found, "timeout-too-short").title
+
+
 def test_a_nak_that_came_before_a_pass_began_is_not_that_pass_s() -> None:
     """Where times run back, a NAK may stand behind what was sent later: its time tells its pass."""
     passes = Passes(Progress(reliable=True))
@@ -246,7 +282,7 @@ def test_an_answer_that_its_file_has_too_late_need_not_be_lost(tmp_path: Path, m
         files[0].write_bytes(pcap(frames, unit="ns"))
     found = only(rocekit.analyze(*files).findings, "implied-nak")
     assert "places" not in found.evidence or moved == "nothing"
-    assert ("probably" in found.title) == (moved != "nothing")
+    assert ("lost or overtaken" in found.title) == (moved != "nothing")
 
 
 @pytest.mark.parametrize("missing", [False, True])

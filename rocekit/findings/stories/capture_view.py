@@ -39,14 +39,15 @@ class CaptureView:
         self.requester, self.responder = hosts = ips[story.side], ips[1 - story.side]
         #: Corrupted packets: a receiver drops them, so such a packet did not reach its capture point.
         self._bad = bad
-        shares = {} if evidence.paths is None else evidence.paths.missed_shares
-        #: The captures that lack so many packets that one which they have not need not be lost.
-        self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
         # A view is made for each story: only the paths between its hosts are looked at.
         paths, back = (
             [] if evidence.paths is None else evidence.paths.of(src or "", dst or "")
             for src, dst in (hosts, hosts[::-1])
         )
+        self._one_direction = {path.second for path in (*paths, *back) if path.unrecorded}
+        shares = {} if evidence.paths is None else evidence.paths.missed_shares
+        #: The captures that lack so many packets that one which they have not need not be lost.
+        self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
         #: Whether no offset fits the clocks, so that times do not tell the order among the captures.
         self.unaligned = any((p.src, p.dst) in self.sightings.unaligned for p in (*paths, *back))
         #: Whether that order is not known, for this or because so many came twice, or were overtaken.
@@ -66,10 +67,12 @@ class CaptureView:
 
     @cached_property
     def points(self) -> tuple[int, ...]:
-        """The captures in the order in which requests pass them; empty if it is unknown."""
+        """The captures of both directions, in the order in which requests pass them; empty if unknown."""
         if self.requester is None or self.responder is None:
             return ()
-        return self.sightings.points(self.requester, self.responder)
+        points = self.sightings.points(self.requester, self.responder)
+        both = tuple(file for file in points if file not in self._one_direction)
+        return both if len(both) > 1 or both == points else ()
 
     def is_sent(self, frame: int) -> bool:
         """Whether the requester's own capture has a packet."""
@@ -261,10 +264,12 @@ class CaptureView:
                 return THROWN_AWAY
         return ""
 
-    def later_came_first(self, psn: int, answer: Transmission) -> bool:
-        """Whether the answer to a later PSN came before this one, since the requester last sent its PSN.
+    def may_be_thrown_away(self, psn: int, answer: Transmission, until_ns: int) -> bool:
+        """Whether a requester may have thrown an answer away that came to it: it takes them in order.
 
-        By their times, or by the file: the requester may have taken them in that order.
+        The answer to a later PSN came before, since the requester last sent this one. Or one to an earlier
+        PSN came behind it, before ``until_ns``, when the requester went back to this one. By their times, or
+        by the file: the requester may have taken them in that order.
         """
         first = self.points[0]
         came_ns = answer.times_ns.get(first)
@@ -272,11 +277,16 @@ class CaptureView:
             return False
         asked_ns = max((ns for ns in self._sent_ns(psn) if ns < came_ns), default=0)
         number = answer.frames[first]
-        later = (t for q in range(psn + 1, psn + NEAR) for t in self.sent(q, request=False))
+
+        def answers(psns: Iterable[int]) -> list[Transmission]:
+            return [t for q in psns for t in self.sent(q, request=False) if first in t.times_ns]
+
         return any(
             asked_ns < t.times_ns[first] and (t.times_ns[first] < came_ns or t.frames[first] < number)
-            for t in later
-            if first in t.times_ns
+            for t in answers(range(psn + 1, psn + NEAR))
+        ) or any(
+            t.times_ns[first] < until_ns and (came_ns < t.times_ns[first] or number < t.frames[first])
+            for t in answers(range(max(psn - NEAR, 0), psn))
         )
 
     def is_answer_skipped(self, psn: int, until_ns: int) -> bool:

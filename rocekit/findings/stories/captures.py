@@ -78,6 +78,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
                 refused.add(id(story))
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
+        story.or_overtaken = story.or_overtaken and not story.certain
         if story.connection.cut_responses and story.rule in _BY_ANSWERS:
             story.certain, story.places = False, []  # what was cut does not say whether it is a NAK
         if view.doubles and way_of(story) in unidentified:
@@ -350,13 +351,13 @@ def _decide_response(
         in_time
         and rule == IMPLIED_NAK
         and (
-            view.later_came_first(run.first_psn, in_time[-1])
+            (thrown := view.may_be_thrown_away(run.first_psn, in_time[-1], run.time_ns))
             or all(view.is_behind_in_file(t, run.opener.frame) for t in in_time)
         )
     ):
-        # A later one came first, and the requester may have missed this one then. Or its file has them behind
-        # the repeat: it may have taken them in that order.
-        story.rule, story.certain, story.places = IMPLIED_NAK, False, []
+        # A later one came first, and the requester may have missed this one then; or it still missed one
+        # before it. Or its file has them behind the repeat: it may have taken them in that order.
+        story.rule, story.certain, story.or_overtaken, story.places = IMPLIED_NAK, False, thrown, []
     elif (
         in_time
         and rule == ACK_LOSS
@@ -383,9 +384,10 @@ def _decide_response(
     elif back_ns and min(back_ns) < run.time_ns:
         # It came just before: an earlier timer may be why. rxe's RNR timer runs on after a NAK is obeyed.
         story.rule, story.certain, story.places = NEEDLESS, False, []
-    elif back_ns:
-        # An answer to an earlier copy may have crossed the repeat: it came late, too, but before it.
-        crossed = any(
+    elif back_ns or (answers and all(t.times_ns.get(last, t.time_ns) >= run.time_ns for t in answers)):
+        # It came too late, or would have. An answer to an earlier copy may have crossed the repeat: it came
+        # late, too, but before it.
+        crossed = not back_ns or any(
             t.times_ns.get(first, run.time_ns) < run.time_ns and refusals.isdisjoint(t.frames.values())
             for psn in psns
             for t in view.sent(psn, request=False)

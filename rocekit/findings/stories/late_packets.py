@@ -127,7 +127,7 @@ def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:
     ordered: dict[_Direction, list[Story]] = defaultdict(list)
     free: dict[_Direction, int] = defaultdict(int)
     for story in stories:
-        if story.rule == IMPLIED_NAK and not _is_decided(story) and story.runs()[0].cause == "implied_nak":
+        if story.rule == IMPLIED_NAK and not _is_decided(story) and _may_be_disorder(story):
             open_[story.connection.id, story.side, True].append(story)
         elif story.of_response:
             key = story.connection.id, story.side, True
@@ -152,6 +152,11 @@ def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:
         for story in each:
             if often or (not story.certain and is_captured(story)):
                 story.certain, story.or_overtaken = False, True
+
+
+def _may_be_disorder(story: Story) -> bool:
+    """Whether disorder may be why a response was asked for again: not where a timer ran out without one."""
+    return story.runs()[0].cause == "implied_nak" or (not story.certain and is_captured(story))
 
 
 def _takes_disorder(stories: list[Story]) -> set[_Direction]:

@@ -69,8 +69,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 _STALL: Final = (
-    " “Probably” means: the sender may also have stalled in the middle of the message, but other packets of "
-    "this direction were lost, or the wait is as long as its timer."
+    " “Probably” means: the sender may also have stalled in the middle of the message, or waited there for "
+    "ACKs with its window full; but other packets of this direction were lost, or the wait is as long as its "
+    "timer."
 )
 _EITHER: Final = (
     " Open: whether the request was lost, or its response was lost or came too late. A capture at the "

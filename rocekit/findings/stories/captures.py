@@ -61,7 +61,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
         if _seems_answered(story) and not view.is_answered_between(story):
             story.rule, story.certain, story.or_overtaken = LOSS, False, True
         if _is_lost_between(view, story):
-            story.rule = LOSS
+            story.rule, story.certain = LOSS, False  # or it arrived, and that capture missed it
         kept.append(story)
         if not view.points or story.rule not in _DECIDED or story.begun:
             continue  # what was sent before all of them began is in none
@@ -240,7 +240,10 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         story.gappy = len(story.places) < len(places)
         # Where packets are overtaken, one that the capture missed may have been one of them. And behind the
         # last capture the packets leave open what one capture leaves open.
-        doubted = not story.certain and all(place.where == BEYOND for place in story.places)
+        # So does a capture that lacks others, or beside one that does: it may have missed what was overtaken.
+        lacking = (set(view.points) if view.gappy else view.lacking) if view.overtakes else set()
+        doubted = not story.certain and all(p.where == BEYOND or p.files[-1] in lacking for p in story.places)
+        story.gappy = story.gappy or (doubted and any(p.where != BEYOND for p in story.places))
         story.certain = not doubted if story.places else not view.overtakes
         story.rule = LOSS
     elif out_of_order:
@@ -328,6 +331,8 @@ def _decide_response(
         and refusals.isdisjoint(t.frames.values())
     ]
     answers = [t for _, t in of_psn]
+    if answers and story.psn > run.opener.sent_psn:
+        story.psn = run.first_psn  # not the next one of its message, which may not have been sent
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
     latest_ns = _latest_ns(run)
     in_time = [

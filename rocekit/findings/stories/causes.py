@@ -48,7 +48,7 @@ from rocekit.findings.stories.copies import (
     refused_too_soon,
     was_overtaken,
 )
-from rocekit.findings.stories.doubts import ON_TIME, stalled_ways
+from rocekit.findings.stories.doubts import WINDOW, may_be_full, may_be_stall, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
@@ -70,14 +70,10 @@ _TRIES: Final = 3
 _OTHER_LIFE: Final = 1 << 16
 #: A repeat after less than this share of the local ACK timeout was not caused by it.
 _EARLY: Final = 0.9
-#: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
-_STALL_NS: Final = 60_000_000
 #: A response after less than this share of the shortest turnaround is not to what was just sent.
 _SOONER: Final = 0.75
 #: So many equal ACKs may be one that came twice, where identifications do not tell.
 _COPY: Final = 2
-#: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
-_WINDOW: Final = 64
 
 
 def name_causes(evidence: Evidence, stories: list[Story]) -> list[Story]:
@@ -243,13 +239,6 @@ def _fits_short_timer(story: Story) -> bool:
     return ns is not None and fits_timer(story.go_backs[0].waited_ns, ns)
 
 
-def _may_be_stall(evidence: Evidence, story: Story) -> bool:
-    """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
-    waited, timer_ns = story.go_backs[0].waited_ns, evidence.timeout_ns(story.connection, story.side)
-    on_time = timer_ns is not None and ON_TIME[0] * timer_ns <= waited <= ON_TIME[1] * timer_ns
-    return waited < _STALL_NS and not on_time
-
-
 def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     """Name the rule of a repeat without NAK or RNR NAK; False if the story's own packets do not decide."""
     run = story.go_backs[0]
@@ -296,11 +285,12 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         return True
     if answer is not None and answer < sent and (ahead or again):
         # What is acknowledged again and again had arrived before (9.7.5.1.2).
-        story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
+        story.psn, story.rule = answer + 1, TAIL_LOSS
+        story.certain = _is_to_repeat(run) and not _is_acknowledged_next(run, story.psn)
         return True
     if ahead:
         unfinished = message_goes_on(story, sent)
-        if unfinished and sent - run.first_psn + 1 < _WINDOW:
+        if unfinished and sent - run.first_psn + 1 < WINDOW:
             # The capture does not have it: lost before the capture point, or not sent before the silence.
             story.psn, story.rule, story.certain = sent + 1, TAIL_LOSS, False
             return True
@@ -322,6 +312,15 @@ def _is_to_repeat(run: GoBack) -> bool:
     opener = run.opener
     took_ns = opener.answer_ns - run.time_ns
     return 0 < opener.turnaround_ns * _SOONER <= took_ns < run.waited_ns // 2
+
+
+def _is_acknowledged_next(run: GoBack, psn: int) -> bool:
+    """Whether an ACK of a PSN not yet repeated follows the first response too soon to be to its repeat."""
+    opener = run.opener
+    until_ns = opener.answer_ns + opener.turnaround_ns * _SOONER
+    return psn > opener.reached_psn and any(
+        t.acked_ns is not None and t.acked_ns < until_ns for t in run.transfers if t.last_psn >= psn
+    )
 
 
 def _is_one_more(run: GoBack) -> bool:
@@ -390,10 +389,8 @@ def _lose(story: Story, run: GoBack, skipped: tuple[int, int]) -> None:
 def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool, stalls: bool) -> None:
     """Name the rule if the rest of a message is missing: lost before the capture point, or not sent yet."""
     opener = story.go_backs[0].opener
-    # ACKs that came since it went back may not have reached it: then its window may be what it waited for.
-    full = opener.of_pass is not None and _WINDOW <= opener.sent_psn - opener.of_pass.first < 4 * _WINDOW
-    stalls = stalls or _may_be_stall(evidence, story)
-    story.certain = not (stalls or full)
+    stalls = stalls or may_be_stall(evidence, story)
+    story.certain = not (stalls or may_be_full(story))
     if not stalls or lossy or _fits_short_timer(story):
         story.rule = TAIL_LOSS
         if message_goes_on(story, opener.sent_psn):

@@ -90,6 +90,10 @@ _FIRST_BEHIND: Final = (
 )
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 ON_TIME: Final = (0.98, 1.05)
+#: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
+_STALL_NS: Final = 60_000_000
+#: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
+WINDOW: Final = 64
 #: A wait so many times shorter than the timeout is no timer's that merely started before.
 _SHORT: Final = 8
 _OVERTAKEN: Final = (
@@ -153,6 +157,21 @@ def stalled_ways(evidence: Evidence, stories: list[Story]) -> Counter[tuple[int,
             early = run.waited_ns < ON_TIME[0] * timeout_ns
             found[story.connection.id, story.side] += 1 if early else -1
     return found
+
+
+def may_be_stall(evidence: Evidence, story: Story) -> bool:
+    """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
+    waited, timer_ns = story.go_backs[0].waited_ns, evidence.timeout_ns(story.connection, story.side)
+    on_time = timer_ns is not None and ON_TIME[0] * timer_ns <= waited <= ON_TIME[1] * timer_ns
+    return waited < _STALL_NS and not on_time
+
+
+def may_be_full(story: Story) -> bool:
+    """Whether its requester may have waited in mid message for its window: ACKs may not have reached it."""
+    run = story.go_backs[0]
+    sent, of_pass = run.opener.sent_psn, run.opener.of_pass
+    in_pass = 0 if of_pass is None else sent - of_pass.first
+    return WINDOW <= in_pass < 4 * WINDOW or WINDOW <= sent - run.first_psn + 1 < 4 * WINDOW
 
 
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:

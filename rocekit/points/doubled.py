@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rocekit.packets import Packets
 from rocekit.packets.flow_numbers import MIXER
-from rocekit.packets.identity import has_icrcs, identities
+from rocekit.packets.identity import Whole, identities
 from rocekit.points.overlapping import OVERLAP, overlapping
 from rocekit.points.place_table import PlaceTable, mac_numbers
 from rocekit.points.second_sights import at_both
@@ -178,7 +178,7 @@ class DoublesSurvey:
             return None
         packets = Packets.used_up(self._parts)
         table = PlaceTable(packets, self._macs)
-        identity = identities(packets, by_icrc=has_icrcs(packets))
+        identity = identities(packets, Whole.of(packets))
         every_way = list(_ways(packets))
         pairs = self._of_ways(packets, every_way, table, identity)
         dropped: list[Ints] = []

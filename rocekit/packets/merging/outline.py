@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED, Column
-from rocekit.packets.identity import has_icrcs, identities
+from rocekit.packets.identity import Whole, cut_in_aeth, identities
 from rocekit.packets.merging.group_numbers import GroupNumbers
 from rocekit.packets.slim import SlimColumn
 from rocekit.wire.network import ECN_CE
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 Ints = NDArray[np.int64]
+
+_ALL: Final = Whole(aeth=True, icrc=True)
 
 _COLUMNS: Final[dict[str, Any]] = {
     "time_ns": np.int64,
@@ -84,7 +86,7 @@ class Outline:
         self.in_order = True
         self.marked: list[NDArray[np.int32]] = []
         self._last_ns: int | None = None
-        self._unchecked = self._invalid = 0
+        self._unchecked = self._invalid = self._cut = 0
 
     def __len__(self) -> int:
         return len(self._columns["frame"])
@@ -105,6 +107,7 @@ class Outline:
         self._last_ns = int(times[-1])
         self._unchecked += int(np.count_nonzero(packets.icrc_state == ICRC_UNCHECKED))
         self._invalid += int(np.count_nonzero(packets.icrc_state == ICRC_INVALID))
+        self._cut += cut_in_aeth(packets)
 
     def keep_times(self) -> None:
         """Keep only the frame numbers and times."""
@@ -119,9 +122,9 @@ class Outline:
             raise AttributeError(name) from None
 
     @property
-    def has_icrcs(self) -> bool:
-        """Whether all ICRCs are captured, and most are right."""
-        return not self._unchecked and self._invalid * 2 <= len(self)
+    def whole(self) -> Whole:
+        """What the capture has of all packets."""
+        return Whole(not self._cut, not self._unchecked and self._invalid * 2 <= len(self))
 
     def src(self, rows: Column) -> Ints:
         """The sources of packets."""
@@ -169,14 +172,14 @@ class Outlines:
         self.every: list[Outline] = []
         self._ends = FlowEnds()
         self._expected = expected
-        self._by_icrc: bool | None = None
+        self._whole: Whole | None = None
         self._numbers = GroupNumbers(expected)
 
     @classmethod
     def of(cls, captures: Sequence[Packets]) -> Outlines:
         """Of captures that were read."""
         made = cls(max(map(len, captures), default=0))
-        made._by_icrc = all(has_icrcs(packets) for packets in captures)
+        made._whole = reduce(Whole.both, map(Whole.of, captures), _ALL)
         for capture in captures:
             made.begin()
             made.add(capture)
@@ -198,10 +201,11 @@ class Outlines:
     def _add(self, outline: Outline, packets: Packets) -> None:
         if not len(packets):
             return
-        if self._by_icrc is None:
-            self._by_icrc = not bool((packets.icrc_state == ICRC_UNCHECKED).any())
+        if self._whole is None:
+            unchecked = bool((packets.icrc_state == ICRC_UNCHECKED).any())
+            self._whole = Whole(not cut_in_aeth(packets), not unchecked)
         outline.add(packets)
-        outline.group.add(self._numbers.number(identities(packets, by_icrc=self._by_icrc)))
+        outline.group.add(self._numbers.number(identities(packets, self._whole)))
 
     def replace(self, file: int, blocks: Iterable[Packets]) -> None:
         """All packets of a capture are these."""
@@ -223,16 +227,20 @@ class Outlines:
 
     def settled(self) -> bool:
         """Whether packets were told apart as they are to be, which only all of them say; else ``regroup``."""
-        return self._by_icrc in (None, all(outline.has_icrcs for outline in self.every))
+        return self._whole in (None, self._of_all())
 
     def regroup(self, captures: Sequence[Iterable[Packets]]) -> None:
         """Tell packets apart anew; ``captures``: all packets of each."""
-        by_icrc = all(outline.has_icrcs for outline in self.every)
+        whole = self._of_all()
         self._numbers = GroupNumbers(self.groups)
         for outline, blocks in zip(self.every, captures, strict=True):
             outline.group = SlimColumn(np.int32)
             for packets in blocks:
-                outline.group.add(self._numbers.number(identities(packets, by_icrc=by_icrc)))
+                outline.group.add(self._numbers.number(identities(packets, whole)))
+
+    def _of_all(self) -> Whole:
+        """What all captures have whole."""
+        return reduce(Whole.both, (outline.whole for outline in self.every), _ALL)
 
     def part(self, groups: Sequence[int]) -> None:
         """Equal packets of captures in different groups of captures are not the same."""

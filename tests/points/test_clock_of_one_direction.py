@@ -89,6 +89,26 @@ def test_one_datagram_that_is_late_is_no_other_one(tmp_path: Path, ahead_ns: int
     assert "duplicate" not in [finding.rule for finding in analysis.findings]
 
 
+@pytest.mark.parametrize("held_up", [0, 99])
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_packets_that_both_have_one_that_was_held_up_is_none_of_one_capture_alone(
+    tmp_path: Path, held_up: int, *, turned: bool
+) -> None:
+    """One at the edge of the time that both cover is in it at one of the two only."""
+    talk = Talk(transport="UC")
+    for psn in range(100):
+        talk.wait(600 * US)
+        talk.send(psn, identification=1000 + psn)
+    took = [(30 + psn % 7) * US for psn in range(100)]
+    took[held_up], took[50] = 470 * US, 9 * MS
+    there = [Frame(f.data, f.time_ns + late) for f, late in zip(talk.frames, took, strict=True)]
+    files = [tmp_path / "a.pcap", tmp_path / "b.pcap"]
+    for file, frames in zip(files, (talk.frames, there), strict=True):
+        file.write_bytes(pcap(sorted(frames, key=lambda f: f.time_ns), unit="ns"))
+    clock = rocekit.analyze(*(files[::-1] if turned else files)).to_dict()["capture"]["clocks"][-1]
+    assert abs(clock["offset_ns"]) == 30 * US
+
+
 def halves_of_uc(folder: Path, *, seed: int = 5, late: int = -1) -> list[Path]:
     """A message of UC at two points, each of which misses half of it; now and then packets are held up.
 

@@ -316,8 +316,16 @@ def _one_way(a: Outline, b: Outline, in_a: RowNumbers, ahead: Ints) -> int:
     (a_first, a_last), (b_first, b_last) = a.span, b.span
     first, last = max(a_first, b_first - middle), min(a_last, b_last - middle)
     own = np.bincount(a.flow[in_a[:]], minlength=len(a.ends.src)) > 0
-    in_time = int(a.flows(first, last)[own].sum()), int(b.flows(first + middle, last + middle)[own].sum())
-    more, alone = in_time[0] - in_time[1], sum(in_time) - 2 * len(ahead)
+    # Of what both have, a packet that was held up may be in this time at one of the two only.
+    when = a.time_ns[in_a[:]]
+    alone_a, alone_b = (
+        int(counts[own].sum()) - int(np.count_nonzero((first <= times) & (times <= last)))
+        for counts, times in (
+            (a.flows(first, last), when),
+            (b.flows(first + middle, last + middle), when + (ahead - middle)),
+        )
+    )
+    more, alone = alone_a - alone_b, alone_a + alone_b
     if more * more < _CLEARLY * alone or not more:
         least, most = (abs(int(end) - middle) for end in np.quantile(ahead, (0.01, 0.99)))
         if not more or max(least, most) > _SPREAD * min(least, most) + _JITTER_NS:

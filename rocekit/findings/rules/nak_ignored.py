@@ -93,16 +93,22 @@ def _came_ns(evidence: Evidence, nak: Event) -> int | None:
     return max(sightings.times_of(row).values())
 
 
-def _is_proven(evidence: Evidence, nak: Event) -> bool:
+def _is_proven(evidence: Evidence, each: _Ignored) -> bool:
     """Whether a second capture has the NAK too, so that the way from the first delayed nothing.
 
-    Two points of one capture, as before and behind a router, are both as far from the requester as that is.
+    That one, at the requester, must have what the requester sends as well: repeats may have been lost behind
+    it. Two points of one capture, as before and behind a router, are both as far from the requester as that
+    is.
     """
     sightings = evidence.sightings
     if sightings is None or sightings.one_clock:
         return False
-    row = sightings.row_of(nak.frame)
-    return row >= 0 and len(sightings.times_of(row)) > 1
+    row, repeat = sightings.row_of(each.nak.frame), sightings.row_of(each.repeat.frame)
+    if row < 0 or repeat < 0 or evidence.paths is None:
+        return False
+    came = sightings.times_of(row)
+    last = max(came, key=lambda file: came[file])
+    return len(came) > 1 and last in sightings.times_of(repeat) and not evidence.paths.missed_shares.get(last)
 
 
 def _waited_ns(ignored: Sequence[_Ignored]) -> dict[int, int]:
@@ -118,7 +124,7 @@ def _finding(
 ) -> Finding:
     waits = sorted(_waited_ns(ignored).values())
     pace_ns = sorted(obeyed)[len(obeyed) // 2] if obeyed else None
-    proven = all(_is_proven(evidence, each.nak) for each in ignored)
+    proven = all(_is_proven(evidence, each) for each in ignored)
     found: dict[str, Any] = {
         "count": len(ignored),
         "psns": [wire_psn(each.nak.psn) for each in ignored[:MAX_LISTED]],
@@ -150,7 +156,8 @@ def _finding(
 
 _PROBABLY: Final = (
     " “Probably” means: the NAK is in the capture, and the requester went on only after its timer. Open: a "
-    "NAK that was lost or delayed behind the capture point looks the same."
+    "NAK that was lost or delayed behind the capture point looks the same, and so do repeats that were lost "
+    "before it, or that it missed."
 )
 RULE = Rule(
     "nak-ignored",
@@ -163,7 +170,8 @@ RULE = Rule(
     "requester needs to obey a NAK, then a repeat from that PSN or from before it. With several captures, "
     "the wait starts when the NAK passed the last one on its way.",
     "loss: says what was lost; its delay contains the same wait. tail-loss: no NAK came. A NAK that was lost "
-    "or delayed behind the capture point looks the same; a second capture, at the requester, decides.",
+    "or delayed behind the capture point looks the same, and so do repeats that were lost before it; a second "
+    "capture, at the requester, decides.",
     "The device or its driver does this, the network does not. Fewer losses make it rarer. A smaller timeout "
     "(rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout; ibv_modify_qp: timeout) makes each wait "
     "shorter: keep it above the worst round trip. Report it to the maker of the requester's driver.",

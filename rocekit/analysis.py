@@ -407,8 +407,8 @@ def conclude(
     if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate
 
-        of_cm, aligned = tracker.cm.exchanges, summary.alignments
-        correlation = correlate(journal, tracker.connections, tracker.transfers, of_cm, aligned)
+        of_cm, seen = tracker.cm.exchanges, summary.sightings
+        correlation = correlate(journal, tracker.connections, tracker.transfers, of_cm, seen)
     if summary.sightings is not None:
         from rocekit.points.paths import Paths
         from rocekit.points.relations import Relations

@@ -11,8 +11,7 @@ if the other side does not contradict that.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from rocekit.wire.words import duration
 
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import WorkRequest
+    from rocekit.points.sightings import Sightings
     from rocekit.track.transfers import Transfer
 
 
@@ -68,22 +68,24 @@ class Clock:
 def bound_clocks(
     sends: Iterable[tuple[WorkRequest, Transfer]],
     transfers: Iterable[Transfer],
-    unaligned: Collection[int] = (),
+    sightings: Sightings | None = None,
 ) -> dict[str, Clock]:
     """The clock of each host.
 
     Args:
         sends: each matched work request with its transfer.
         transfers: all, of which those with a matched receive give bounds.
-        unaligned: captures of which no time bounds anything.
+        sightings: of several captures. No time bounds anything of a capture whose clock is estimated, and
+        bounded by nothing; nor does the time at which a packet passed a capture that has it not.
     """
+    alignments = () if sightings is None else sightings.alignments
+    unaligned = {a.file for a in alignments if a.offset_ns and a.bound_ns is None}
     bounds: dict[str, _Bounds] = {}
     for matches in _by_qp(sends):
         of_host = bounds.setdefault(matches[0][0].qp.host, _Bounds())
         of_host.whole = of_host.whole and _is_whole(matches)
-        usual = _usual_file(matches)
         for (wr, transfer), (_, following) in zip(matches, [*matches[1:], (None, None)], strict=True):
-            if usual not in unaligned and transfer.first_frame >> FRAME_BITS == usual:
+            if transfer.first_frame >> FRAME_BITS not in unaligned and _is_measured(transfer, sightings):
                 of_host.posted.append(wr.posted_ns - transfer.first_ns)
             if transfer.acked_ns is None or transfer.ack_frame >> FRAME_BITS in unaligned:
                 continue
@@ -142,9 +144,12 @@ def _is_whole(matches: list[tuple[WorkRequest, Transfer]]) -> bool:
     return bool(sends) and until[-1] is matches[-1][0] and not any(t.missing for _, t in matches)
 
 
-def _usual_file(matches: list[tuple[WorkRequest, Transfer]]) -> int:
-    """The capture that has a QP's messages first; of those that it missed, times there are estimated."""
-    return Counter(transfer.first_frame >> FRAME_BITS for _, transfer in matches).most_common(1)[0][0]
+def _is_measured(transfer: Transfer, sightings: Sightings | None) -> bool:
+    """Whether a capture has a transfer's first packet at its time: else that is estimated (``passing``)."""
+    row = -1 if sightings is None else sightings.row_of(transfer.first_frame)
+    if sightings is None or row < 0:
+        return True
+    return transfer.first_ns >= min(sightings.times_of(row).values())
 
 
 def _is_its_own_answer(wr: WorkRequest, transfer: Transfer, following: Transfer | None) -> bool:

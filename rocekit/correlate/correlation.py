@@ -18,7 +18,7 @@ from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
-    from rocekit.packets.merging.alignment import Alignment
+    from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -156,12 +156,12 @@ def correlate(
     connections: Sequence[Connection],
     transfers: Sequence[Transfer],
     exchanges: Sequence[Exchange] = (),
-    alignments: Sequence[Alignment] = (),
+    sightings: Sightings | None = None,
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers.
 
     Args:
-        alignments: of the captures' clocks. One that is estimated and not bounded bounds no host's clock.
+        sightings: of several captures.
 
     Sets ``wr``, ``wc``, ``recv_wr`` and ``recv_wc`` of the transfers, and ``matched_by`` and ``first_psn`` of
     the work requests.
@@ -195,8 +195,7 @@ def correlate(
         if place is not None:
             match_receives(qp, place, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
-    unaligned = {a.file for a in alignments if a.offset_ns and a.bound_ns is None}
-    correlation.clocks = bound_clocks(matches, transfers, unaligned)
+    correlation.clocks = bound_clocks(matches, transfers, sightings)
     _correct_times(qps, correlation.clocks)
     by_qp = {
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None

@@ -7,10 +7,16 @@ one READ was another one.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from capture_bytes import Frame, pcap
 from story import STEP_NS, Story
 
+import rocekit
+from rocekit import wire
 from rocekit.correlate import timing
-from rocekit.correlate.clocks import Clock, bound_clocks
+from rocekit.correlate.clocks import Clock
 from rocekit.explanation.transfer import explain
 
 KNOWN = """
@@ -142,14 +148,59 @@ def test_a_message_that_no_work_request_begins_is_of_none_of_several() -> None:
     assert tracked[0].wr is None
 
 
-def test_a_capture_s_clock_that_nothing_bounds_bounds_no_other_one() -> None:
+#: Requests before the journal began.
+BEFORE = 15
+
+
+def both_ways(folder: Path, delay_ns: int, *, late_ns: int = 0, acks: bool = True) -> dict[str, Any]:
+    """The clock of a, which posts SENDs and acknowledges those of b; b's capture alone has a's requests.
+
+    Args:
+        delay_ns: how long packets take; late_ns: how much longer the ACKs.
+        acks: whether there are ACKs, else both captures have the requests of a alone, and the one at b stands
+        first. The first packets, of which the journal has nothing, come the soonest, and a few are held up.
+    """
+    story = Story(KNOWN if acks else KNOWN.replace("sq_psn=5", f"sq_psn={5 + BEFORE}"))
+    for n in range(60):
+        if n >= BEFORE or acks:
+            story.lines(f"A wr {n} SEND 64")
+        story.lines("+2us")
+        story.lines(f"a RC_SEND_ONLY {n + 5} 64")
+        story.lines("+100us")
+        if acks:
+            story.lines(f"b RC_SEND_ONLY {n} 64")
+            story.lines("+100us")
+            story.lines(f"a ACK {n}")
+        story.lines("+1ms")
+    at_a, at_b = [], []
+    for n, shot in enumerate(story.shots):
+        packet = shot.data
+        of_a, is_ack = packet[29] == 1, packet[42] == wire.OPCODE_NAMES["RC_ACKNOWLEDGE"]
+        held_up_ns = late_ns * is_ack if acks else late_ns * (n >= BEFORE) * (1 if n % 8 else 9)
+        took_ns = (delay_ns + held_up_ns) * (1 if of_a else -1)
+        at_b.append(Frame(packet, shot.time_ns + took_ns))
+        if not (acks and of_a and not is_ack):
+            at_a.append(Frame(packet, shot.time_ns))
+    files = [folder / "a.pcap", folder / "b.pcap"]
+    for file, frames in zip(files, (at_a, at_b), strict=True):
+        file.write_bytes(pcap(sorted(frames, key=lambda f: f.time_ns), unit="ns"))
+    journal = story.write_journal(folder / "story.journal.jsonl")
+    found = rocekit.analyze(*(files if acks else files[::-1]), journals=[journal]).document()
+    return next(clock for clock in found["journal"]["clocks"] if clock["host"] == "host-a")
+
+
+def test_a_capture_s_clock_that_nothing_bounds_bounds_no_other_one(tmp_path: Path) -> None:
     """Of two captures of one direction, how far their clocks are apart is not known."""
-    tracked, correlation = Story(KNOWN + ROUND).correlated()
-    assert tracked[0].wr is not None
-    matches = [(tracked[0].wr, tracked[0])]
-    assert bound_clocks(matches, [], unaligned={0})["host-a"] == Clock("host-a", 0, None, None)
-    assert bound_clocks(matches, [])["host-a"].low_ns == -2_000
-    assert correlation.clocks["host-a"].low_ns == -2_000
+    found = both_ways(tmp_path, 3_000_000, late_ns=100_000, acks=False)
+    assert (found["offset_ns"], found["low_ns"], found["high_ns"]) == (0, None, None)
+
+
+def test_the_estimated_time_of_a_packet_bounds_no_clock(tmp_path: Path) -> None:
+    """The capture at a lacks its requests; its ACKs were held up, so that these seem to have left early."""
+    assert both_ways(tmp_path, 20_000)["offset_ns"] == 0
+    found = both_ways(tmp_path, 20_000, late_ns=10_000_000)
+    assert found["offset_ns"] == 0
+    assert found["low_ns"] is None or found["low_ns"] <= 0
 
 
 def test_a_completion_before_the_last_packet_is_shown_without_a_time_between() -> None:

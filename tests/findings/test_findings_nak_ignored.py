@@ -140,6 +140,16 @@ def test_two_captures_prove_it(tmp_path: Path) -> None:
     assert found.evidence["waited_ns"] == 4 * TIMEOUT + US
 
 
+def test_the_capture_at_the_requester_must_have_what_it_sends(tmp_path: Path) -> None:
+    """It has what comes only: a repeat that was lost on its way is in neither capture."""
+    t = _talk()
+    _ignore_one(t)
+    comes = [frame for frame in t.frames if frame.data[29] == 2]
+    found = _only(_analyze(tmp_path, comes, _at_b(t)))
+    assert "probably ignored" in found.title
+    assert "so do repeats that were lost" in found.advice
+
+
 def test_two_captures_show_a_nak_that_was_lost_between_them(tmp_path: Path) -> None:
     t = _talk()
     marks = _ignore_one(t)

@@ -170,8 +170,8 @@ RULE = Rule(
     "requester needs to obey a NAK, then a repeat from that PSN or from before it. With several captures, "
     "the wait starts when the NAK passed the last one on its way.",
     "loss: says what was lost; its delay contains the same wait. tail-loss: no NAK came. A NAK that was lost "
-    "or delayed behind the capture point looks the same, and so do repeats that were lost before it; a second "
-    "capture, at the requester, decides.",
+    "or delayed behind the capture point looks the same, and so do repeats that were lost before it. A "
+    "second capture, at the requester, decides.",
     "The device or its driver does this, the network does not. Fewer losses make it rarer. A smaller timeout "
     "(rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout; ibv_modify_qp: timeout) makes each wait "
     "shorter: keep it above the worst round trip. Report it to the maker of the requester's driver.",

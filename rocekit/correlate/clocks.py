@@ -11,16 +11,16 @@ if the other side does not contradict that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.wire.words import duration
 
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import WorkRequest
-    from rocekit.points.sightings import Sightings
+    from rocekit.packets.merging.alignment import Alignment
     from rocekit.track.transfers import Transfer
 
 
@@ -65,27 +65,41 @@ class Clock:
         }
 
 
+class SeenTimes(Protocol):
+    """When each of several captures has a packet (``points.sightings``)."""
+
+    @property
+    def alignments(self) -> Sequence[Alignment]:
+        """Of the captures' clocks."""
+
+    def row_of(self, frame: int) -> int:
+        """The row of a frame reference; −1 for a frame without a RoCE packet."""
+
+    def times_of(self, row: int) -> Mapping[int, int]:
+        """The aligned time of a packet in each capture that has it."""
+
+
 def bound_clocks(
     sends: Iterable[tuple[WorkRequest, Transfer]],
     transfers: Iterable[Transfer],
-    sightings: Sightings | None = None,
+    seen: SeenTimes | None = None,
 ) -> dict[str, Clock]:
     """The clock of each host.
 
     Args:
         sends: each matched work request with its transfer.
         transfers: all, of which those with a matched receive give bounds.
-        sightings: of several captures. No time bounds anything of a capture whose clock is estimated, and
+        seen: of several captures. No time bounds anything of a capture whose clock is estimated, and
         bounded by nothing; nor does the time at which a packet passed a capture that has it not.
     """
-    alignments = () if sightings is None else sightings.alignments
+    alignments = () if seen is None else seen.alignments
     unaligned = {a.file for a in alignments if a.offset_ns and a.bound_ns is None}
     bounds: dict[str, _Bounds] = {}
     for matches in _by_qp(sends):
         of_host = bounds.setdefault(matches[0][0].qp.host, _Bounds())
         of_host.whole = of_host.whole and _is_whole(matches)
         for (wr, transfer), (_, following) in zip(matches, [*matches[1:], (None, None)], strict=True):
-            if transfer.first_frame >> FRAME_BITS not in unaligned and _is_measured(transfer, sightings):
+            if transfer.first_frame >> FRAME_BITS not in unaligned and _is_measured(transfer, seen):
                 of_host.posted.append(wr.posted_ns - transfer.first_ns)
             if transfer.acked_ns is None or transfer.ack_frame >> FRAME_BITS in unaligned:
                 continue
@@ -144,12 +158,12 @@ def _is_whole(matches: list[tuple[WorkRequest, Transfer]]) -> bool:
     return bool(sends) and until[-1] is matches[-1][0] and not any(t.missing for _, t in matches)
 
 
-def _is_measured(transfer: Transfer, sightings: Sightings | None) -> bool:
+def _is_measured(transfer: Transfer, seen: SeenTimes | None) -> bool:
     """Whether a capture has a transfer's first packet at its time: else that is estimated (``passing``)."""
-    row = -1 if sightings is None else sightings.row_of(transfer.first_frame)
-    if sightings is None or row < 0:
+    row = -1 if seen is None else seen.row_of(transfer.first_frame)
+    if seen is None or row < 0:
         return True
-    return transfer.first_ns >= min(sightings.times_of(row).values())
+    return transfer.first_ns >= min(seen.times_of(row).values())
 
 
 def _is_its_own_answer(wr: WorkRequest, transfer: Transfer, following: Transfer | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.correlate.clocks import Clock, bound_clocks
+from rocekit.correlate.clocks import Clock, SeenTimes, bound_clocks
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
 from rocekit.correlate.collectives import Collectives, match_collectives, read_collectives
 from rocekit.correlate.matching import SEVERAL_PLACES, match_sends
@@ -18,7 +18,6 @@ from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
-    from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -156,12 +155,12 @@ def correlate(
     connections: Sequence[Connection],
     transfers: Sequence[Transfer],
     exchanges: Sequence[Exchange] = (),
-    sightings: Sightings | None = None,
+    seen: SeenTimes | None = None,
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers.
 
     Args:
-        sightings: of several captures.
+        seen: of several captures.
 
     Sets ``wr``, ``wc``, ``recv_wr`` and ``recv_wc`` of the transfers, and ``matched_by`` and ``first_psn`` of
     the work requests.
@@ -195,7 +194,7 @@ def correlate(
         if place is not None:
             match_receives(qp, place, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
-    correlation.clocks = bound_clocks(matches, transfers, sightings)
+    correlation.clocks = bound_clocks(matches, transfers, seen)
     _correct_times(qps, correlation.clocks)
     by_qp = {
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None

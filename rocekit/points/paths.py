@@ -24,9 +24,9 @@ from rocekit.packets.merging.merge import UNSEEN
 from rocekit.packets.slim import PIECE
 from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
-from rocekit.points.other_direction import has_other_only
 from rocekit.points.passing import Passing
 from rocekit.points.sightings import CLOCKS, FILES
+from rocekit.points.unrecorded import unrecorded
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.sorting import distinct, starts
 from rocekit.wire.words import plural
@@ -101,7 +101,7 @@ class Path:
         covered: from when to when, at the first, packets passed that the second was surely capturing for;
             always, where both have all.
         kinds: missing packets by kind.
-        unrecorded: seen at the first alone, where the second has of the connections the other direction only.
+        unrecorded: seen at the first alone, of which the second records none; has_only: what it has.
         unanswered: whether there are missing packets of which no ACK could tell that they arrived (UC, UD).
     """
 
@@ -127,6 +127,7 @@ class Path:
     covered: tuple[int, int]
     unanswered: bool = False
     unrecorded: int = 0
+    has_only: str = ""
 
     @property
     def clean(self) -> bool:
@@ -161,7 +162,7 @@ class Path:
         if self.missed_second:
             found += f"; {self.missed_second:,} more arrived, but {second} missed them"
         if self.unrecorded:
-            found += f"; {self.unrecorded:,} more are not at {second}, which has only CM messages of this way"
+            found += f"; {self.unrecorded:,} more are not at {second}, which has {self.has_only} of this way"
         if self.only_second and ordered:
             found += f"; {self.only_second:,} only at {second}: {first} missed them"
         if self.outside or self.outside_second:
@@ -331,10 +332,10 @@ class Paths:
         arrived = delivered(self._sightings, self._connections, alone[missing], second)
         missed[sent_before] |= arrived
         missing[sent_before] &= ~arrived
-        unrecorded = missing & False
-        if missing.any() and has_other_only(self._sightings, src, dst, second):
-            unrecorded = missing & (self._sightings.qpn[alone] != _QP1)
-            missing &= ~unrecorded
+        out, has_only = unrecorded(
+            self._sightings, src, dst, alone, missing, second, arrived=bool(arrived.any())
+        )
+        missing = missing & ~out
         changed = self._corrupted(own, alone, missing, here, new & ~doubled, second, passing)
         missing[changed[0]] = False
         only = new & inside_first & ~doubled
@@ -362,7 +363,7 @@ class Paths:
             int(doubled.sum()),
             int(only.sum()),
             int(missed.sum()),
-            int((gone & ~missed & ~missing & ~unrecorded).sum()) - len(changed[0]),
+            int((gone & ~missed & ~missing & ~out).sum()) - len(changed[0]),
             int((new & ~doubled & ~only).sum()) - len(changed[1]),
             len(changed[0]),
             by,
@@ -373,7 +374,8 @@ class Paths:
             self._of_connections(rows),
             _covered(passing.here, passing.took, self._spans[second]) if len(passing.alone) else _EVER,
             bool(_IS_UNANSWERED[self._sightings.opcode[rows]].any()),
-            int(unrecorded.sum()),
+            int(out.sum()),
+            has_only,
         )
 
     def _clean(

@@ -105,3 +105,44 @@ def test_a_capture_with_cm_messages_alone_lacks_what_was_lost(tmp_path: Path) ->
     lost = {n for n, f in enumerate(t.frames, 1) if f.data[QPN] != b"\0\0\1"}
     path = next(p for p in captures(tmp_path, t, None, None, lost).document()["paths"] if p["missing"])
     assert (path["missing"], path["unrecorded"]) == (3, 0)
+
+
+def both_ways(folder: Path, *, refused: bool) -> Analysis:
+    """B's capture has no request of a, as of a filter for ACKs, though it has the ACKs of a.
+
+    Args:
+        refused: whether b acknowledges nothing: then all requests may have been lost, as by a small MTU.
+    """
+    t = Talk()
+    for psn in range(100, 120):
+        for _ in range(2 if psn % 5 == 0 else 1):
+            t.send(psn)
+            t.wait(100 * US)
+        if not refused:
+            t.ack(psn)
+        t.send(psn, by="b")
+        t.wait(100 * US)
+        t.ack(psn, by="a")
+        t.wait(MS)
+    files, requests = (folder / "a.pcap", folder / "b.pcap"), len(t.frames[0].data)
+    at_b = [
+        Frame(f.data, f.time_ns + (FLIGHT if f.data[SENDER] == A else -FLIGHT))
+        for f in t.frames
+        if f.data[SENDER] == B or len(f.data) < requests
+    ]
+    files[0].write_bytes(pcap(t.frames, unit="ns"))
+    files[1].write_bytes(pcap(sorted(at_b, key=attrgetter("time_ns")), unit="ns"))
+    return rocekit.analyze(*files)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_capture_without_requests_that_came_records_none(tmp_path: Path, *, refused: bool) -> None:
+    found = both_ways(tmp_path, refused=refused)
+    there, back = sorted(found.document()["paths"], key=lambda path: path["src"])
+    assert back["missing"] == back["unrecorded"] == 0
+    if refused:
+        assert (there["missing"], there["unrecorded"]) == (22, 0)  # the first two are outside
+    else:
+        assert (there["missing"], there["missed_second"], there["unrecorded"]) == (0, 19, 3)
+        assert "3 more are not at b.pcap, which has no requests of this way" in str(found)
+        assert not [f for f in found.findings if "places" in f.evidence]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.doubts import probably
+from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.places import lost, places, probably_words, sides
 from rocekit.findings.stories.story import affected
 from rocekit.wire.psn import wire_psn
@@ -56,7 +56,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             evidence=found,
             advice=RULE.what_to_do
             + (_EITHER if either else "")
-            + probably_words([s for s in stories if not s.or_overtaken], _GROUND),
+            + probably_words([s for s in stories if not (s.or_overtaken or s.gappy)], _GROUND)
+            + doubt_words([s for s in stories if s.gappy and not s.or_overtaken]),
         )
 
 

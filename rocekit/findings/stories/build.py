@@ -14,7 +14,13 @@ from rocekit.findings.stories.builder import StoryBuilder, marks_of
 from rocekit.findings.stories.causes import name_causes, name_open_causes
 from rocekit.findings.stories.copies import acknowledged_psn
 from rocekit.findings.stories.corruption import find_corruption
-from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_sparse, doubt_without_naks
+from rocekit.findings.stories.doubts import (
+    doubt_gaps,
+    doubt_missed_responses,
+    doubt_short_waits,
+    doubt_sparse,
+    doubt_without_naks,
+)
 from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
@@ -57,6 +63,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_without_naks(stories)
     doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)
+    doubt_missed_responses(evidence, stories)
     leave_open_begun(stories)
     doubt_by_file(evidence, stories)
     if evidence.sightings is not None:

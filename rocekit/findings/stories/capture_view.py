@@ -158,8 +158,13 @@ class CaptureView:
     def _is_refusal(self, answer: Transmission) -> bool:
         """Whether an answer is a NAK or RNR NAK, which does not say that its own PSN came."""
         row = self.sightings.row_of(next(iter(answer.frames.values())))
-        is_ack = row >= 0 and int(self.sightings.opcode[row]) == _ACK
-        return is_ack and syndrome_kind(int(self.sightings.syndrome[row])) in (NAK, RNR_NAK)
+        is_nak = row >= 0 and syndrome_kind(int(self.sightings.syndrome[row])) in (NAK, RNR_NAK)
+        return is_nak and self.is_acknowledge(answer)
+
+    def is_acknowledge(self, answer: Transmission) -> bool:
+        """Whether an answer is an ACK or a NAK (alike where cut), and no response to a READ or atomic."""
+        row = self.sightings.row_of(next(iter(answer.frames.values())))
+        return row >= 0 and int(self.sightings.opcode[row]) == _ACK
 
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side

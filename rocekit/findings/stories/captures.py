@@ -21,7 +21,7 @@ from rocekit.findings.stories.capture_view import OVERTAKEN, CaptureView
 from rocekit.findings.stories.copies import is_first_behind, lost_copies, was_overtaken
 from rocekit.findings.stories.loss_place import BEFORE, BEYOND, LossPlace
 from rocekit.findings.stories.unidentified import unidentified_ways, way_of
-from rocekit.track.causes import OBEYED_NS
+from rocekit.track.causes import NAK_MISSED, OBEYED_NS
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -335,6 +335,7 @@ def _decide_response(
         for t in view.sent(psn, request=False)
         if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
         and refusals.isdisjoint(t.frames.values())
+        and (rule != IMPLIED_NAK or not view.is_acknowledge(t))
     ]
     answers = [t for _, t in of_psn]
     if answers and story.psn > run.opener.sent_psn:
@@ -410,7 +411,8 @@ def _decide_response(
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, answers[-1], request=False)]
     else:  # behind the last capture point: the request, its response, or a responder that is slow
-        story.rule, story.certain, story.places = TAIL_LOSS, False, []
+        story.rule = LOSS if run.cause == NAK_MISSED else TAIL_LOSS
+        story.certain, story.places = False, []
 
 
 def _latest_ns(run: GoBack) -> int:

@@ -201,6 +201,22 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             story.certain = False
 
 
+def doubt_missed_responses(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Where the capture lacks responses that nobody asked for again, one that it lacks need not be lost."""
+    absent = Counter([s.connection.id for s in stories if s.rule == IMPLIED_NAK and s.certain])
+    missed: dict[int, int] = {}
+    for story in stories if absent else ():
+        number = story.connection.id
+        if story.rule != IMPLIED_NAK or not story.certain:
+            continue
+        if number not in missed:
+            found = [t for side in (0, 1) for t in evidence.transfers_of.get((number, side), ())]
+            came = sum([len(t.responses_missing) for t in found if t.acked_ns is not None])
+            missed[number] = max(came, _missed(story.connection))
+        if missed[number] * _FEW >= absent[number]:
+            story.certain, story.gappy = False, True
+
+
 def doubt_sparse(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Where a capture lacks one packet in twenty here and there, leave open why packets were sent again.
 

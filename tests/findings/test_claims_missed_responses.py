@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from capture_bytes import Frame
-from talk import US, Talk, of_rule
+from talk import TIMEOUT, US, Talk, of_rule
 from two_points import findings_of_two
 
 
@@ -54,3 +55,50 @@ def test_an_acknowledge_of_an_atomic_is_a_nak_though_it_is_cut(tmp_path: Path) -
     (loss,) = of_rule(findings, "loss")
     assert "probably" in loss.title
     assert loss.evidence["psns"] == [110]
+
+
+@pytest.mark.parametrize("missed", [0, 3])
+def test_a_late_response_may_be_to_a_request_that_a_capture_lacks_where_it_lacks_others(missed: int) -> None:
+    """The requester asks again from 203 on, which came behind 207 (``drawn-613`` of the truth bench)."""
+    t = Talk()
+    for psn in range(100, 140):
+        t.send(psn, lost={psn} if 110 <= psn < 110 + missed else ())
+        t.wait(20 * US)
+        t.ack(psn)
+    t.read(140, 64)
+    t.wait(50 * US)
+    sent = t.responses(140, 64)
+    late = t.frames.pop(sent[150] - 1)
+    t.frames.append(replace(late, time_ns=t.now + 2 * US))
+    t.wait(100 * US)
+    t.read(140, 64, skip=10)
+    t.wait(50 * US)
+    t.responses(140, 64, skip=10)
+    (found,) = of_rule(t.findings(), "reordering")
+    assert found.evidence["of_responses"]
+    assert ("probably" in found.title) == bool(missed)
+    assert ("may be to a request that it lacks" in found.advice) == bool(missed)
+
+
+@pytest.mark.parametrize("missed", [0, 2])
+def test_more_acks_than_packets_that_were_sent_again_prove_nothing_of_a_repeat_in_mid_message(
+    missed: int,
+) -> None:
+    """Each packet of a repeat draws an ACK, of those that the capture lacks, too (``drawn-1021`` of the truth
+    bench, with a part of the captures gone).
+    """
+    t = Talk()
+    for psn in range(60, 100):
+        t.send(psn)
+        t.wait(20 * US)
+        t.ack(psn)
+    t.send(100, 4)
+    t.wait(TIMEOUT)
+    t.send(100, 4, only=range(100 + missed, 103))
+    t.wait(50 * US)
+    for _ in range(4):
+        t.ack(103)
+    (found,) = of_rule(t.findings(), "timeout-too-short")
+    assert ("probably" in found.title) == bool(missed)
+    assert ("the repeat begins in mid message" in found.advice) == bool(missed)
+    assert found.title.endswith("or the requests were lost") == bool(missed)

@@ -65,7 +65,8 @@ def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bo
     cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
     bare = any(not s.certain and s.naks and not s.late and not s.runs() for s in stories)
     behind = any(id(s) in refused for s in stories)
-    ground = _BARE if bare else _BEHIND_REFUSAL if behind else _GROUND
+    gappy = of_response and any(s.gappy and not s.certain for s in stories)
+    ground = _BARE if bare else _BEHIND_REFUSAL if behind else _GAPPY if gappy else _GROUND
     advice = RULE.what_to_do + (ground if guessed else "")
     if not costly and of_response:
         cost, advice = _free_responses(taken, cost)
@@ -225,6 +226,10 @@ _BARE: Final = (
 _BEHIND_REFUSAL: Final = (
     " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for "
     "one copy and what is behind it; then nothing was overtaken, and the NAK only came late."
+)
+_GAPPY: Final = (
+    " “Probably” means: the capture lacks packets that were acknowledged, or responses that nobody asked for "
+    "again. A response that it has behind later ones may be to a request that it lacks."
 )
 RULE = Rule(
     "reordering",

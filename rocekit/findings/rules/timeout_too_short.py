@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories import TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.doubts import doubt_words, probably
+from rocekit.findings.stories.doubts import begins_in_part, doubt_words, probably
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _GUESSED = (
     " “Probably” means: the response followed the repeat sooner than any response before followed its "
     "request. If a queue held up all the others, it may be to the repeat, and the requests were lost."
+)
+_IN_PART: Final = (
+    " “Probably” means: the repeat begins in mid message, so the capture may lack its first packets, and the "
+    "response may be to these."
 )
 _EARLIER: Final = (
     " “Probably” means: the READ had been requested before too, and a response to that request was lost, or "
@@ -31,6 +35,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
         earlier = sum(not s.certain and s.of_response for s in stories)
+        in_part = sum(not s.certain and not s.of_response and begins_in_part(s.runs()[0]) for s in stories)
         likely = probably(guessed, len(stories)) if len(stories) > 1 else " probably" * guessed
         late = f"{plural(len(stories), 'response')}{likely} came too late"
         what = "the requests" if guessed > earlier else "earlier responses"
@@ -43,7 +48,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             frames=all_frames(stories),
             evidence=found,
             advice=RULE.what_to_do
-            + _GUESSED * (guessed > earlier)
+            + _GUESSED * (guessed > earlier + in_part)
+            + _IN_PART * bool(in_part)
             + _EARLIER * bool(earlier)
             + doubt_words(stories),
         )

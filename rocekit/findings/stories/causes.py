@@ -48,7 +48,7 @@ from rocekit.findings.stories.copies import (
     refused_too_soon,
     was_overtaken,
 )
-from rocekit.findings.stories.doubts import WINDOW, may_be_full, may_be_stall, stalled_ways
+from rocekit.findings.stories.doubts import WINDOW, begins_in_part, may_be_full, may_be_stall, stalled_ways
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
@@ -254,7 +254,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         proven = _is_one_more(run)
         if proven or _comes_too_soon(run):
             # Where the network makes copies, it may have made one of the repeat behind the capture.
-            story.rule, story.certain = TIMEOUT_TOO_SHORT, proven and not story.connection.duplicates
+            sure = proven and not (story.connection.duplicates or begins_in_part(run))
+            story.rule, story.certain = TIMEOUT_TOO_SHORT, sure
             return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer, run.time_ns)

@@ -166,6 +166,11 @@ def may_be_stall(evidence: Evidence, story: Story) -> bool:
     return waited < _STALL_NS and not on_time
 
 
+def begins_in_part(run: GoBack) -> bool:
+    """Whether a repeat begins in mid message, as where the capture lacks the packets with which it began."""
+    return any(t.first_psn < run.first_psn <= t.last_psn for t in run.transfers)
+
+
 def may_be_full(story: Story) -> bool:
     """Whether its requester may have waited in mid message for its window: ACKs may not have reached it."""
     run = story.go_backs[0]
@@ -197,7 +202,8 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             continue
         if story.rule == LOSS and not lacking:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
-        if story.gappy and (story.rule == LOSS or story.rule in _DOUBTED):
+        late = story.of_response and story.rule == REORDERING and len(story.runs()) > 0
+        if story.gappy and (late or story.rule == LOSS or story.rule in _DOUBTED):
             story.certain = False
 
 

@@ -286,3 +286,41 @@ def test_what_the_capture_may_have_missed_may_be_late_where_another_one_was(miss
     found = of_rule(talk.findings(), "loss")[0]
     assert found.evidence["lost_packets"] == 2
     assert found.evidence["probably_lost_packets"] == (2 if missing else 1)
+
+
+@pytest.mark.parametrize(("missed", "overtaken"), [(0, True), (2, False), (2, True)])
+def test_a_hole_in_a_capture_that_misses_packets_proves_no_loss_where_others_are_overtaken(
+    missed: int, overtaken: bool
+) -> None:
+    """The packet that the NAK names may have come late, or first, where the capture missed it (``drawn-648``
+    and ``drawn-1014`` of the truth bench, with packets missed).
+    """
+    t = Talk()
+    for psn in range(400):
+        t.send(psn, lost={psn} if 50 <= psn < 50 + missed else ())
+        t.wait(20 * US)
+        t.ack(psn)
+    if overtaken:
+        t.send(400, 4, lost={401})
+        t.nak(401)
+        t.wait(20 * US)
+        t.send(400, 4, only=[401])
+        t.wait(100 * US)
+        t.send(400, 4, only=range(401, 404))
+        t.wait(20 * US)
+        t.ack(403)
+    else:
+        t.send(400, 4)
+        t.wait(20 * US)
+        t.ack(403)
+    t.send(404, 4, lost={405})
+    t.wait(20 * US)
+    t.nak(405)
+    t.wait(100 * US)
+    t.send(404, 4, only=range(405, 408))
+    t.wait(20 * US)
+    t.ack(407)
+    (found,) = of_rule(t.findings(), "loss")
+    assert found.evidence["psns"] == [405]
+    assert ("probably" in found.title) == bool(missed and overtaken)
+    assert ("what it does not have need not be lost" in found.advice) == bool(missed and overtaken)

@@ -95,7 +95,11 @@ def find_reordering(stories: list[Story]) -> None:
         unproven = (story.rule == ACK_LOSS and not story.certain) or (
             story.rule in _LOSSES and not _is_proven(story)
         )
-        if not unproven or _is_decided(story):
+        if _is_decided(story):
+            continue
+        if not unproven:
+            if story.hole is not None and _may_be_missed(story) and late.get(_way(story), 0):
+                story.certain, story.gappy = False, True
             continue
         if story.naks and _direction(story) in takes:
             story.certain, story.or_overtaken = False, True
@@ -245,6 +249,11 @@ def _is_proven(story: Story) -> bool:
             if run.first_sight:
                 return True
     return False
+
+
+def _may_be_missed(story: Story) -> bool:
+    """Whether a packet that a NAK names may be in a hole, or come late, where the capture missed it."""
+    return story.rule == LOSS and bool(story.naks) and len(story.connection.missed) > 0
 
 
 def _is_late(story: Story) -> bool:

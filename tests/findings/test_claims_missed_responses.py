@@ -102,3 +102,27 @@ def test_more_acks_than_packets_that_were_sent_again_prove_nothing_of_a_repeat_i
     assert ("probably" in found.title) == bool(missed)
     assert ("the repeat begins in mid message" in found.advice) == bool(missed)
     assert found.title.endswith("or the requests were lost") == bool(missed)
+
+
+def test_an_atomic_acknowledge_is_no_nak_though_it_is_cut(tmp_path: Path) -> None:
+    """The first answer to 110 was lost between the captures."""
+    t = Talk()
+    t.send(99)
+    t.wait(50 * US)
+    t.ack(99)
+    for psn in range(100, 110):
+        t.atomic(psn)
+        t.wait(50 * US)
+        t.atomic_answer(psn)
+    t.atomic(110)
+    t.wait(50 * US)
+    lost = t.atomic_answer(110)
+    t.wait(TIMEOUT)
+    t.atomic(110)
+    t.wait(50 * US)
+    t.atomic_answer(110)
+    cut = [Frame(f.data[:54], f.time_ns, len(f.data)) for f in t.frames]
+    at_a = [f for n, f in enumerate(cut, 1) if n != lost]
+    (found,) = of_rule(findings_of_two(tmp_path, at_a, cut), "implied-nak")
+    assert "probably" not in found.title
+    assert found.evidence["lost_between_capture_points"] == 1

@@ -79,7 +79,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
         story.or_overtaken = story.or_overtaken and not story.certain
-        if story.connection.cut_responses and _is_by_answers(story):
+        if story.connection.cut_responses and story.rule in _BY_ANSWERS:
             story.certain, story.places = False, []  # what was cut does not say whether it is a NAK
         if view.doubles and way_of(story) in unidentified:
             doubled.add(id(story))
@@ -97,12 +97,6 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             # A copy looks like one sent again, and what it is taken for begins a pass that lacks packets.
             story.certain, story.places = False, []
     return kept
-
-
-def _is_by_answers(story: Story) -> bool:
-    """Whether a story would be another one if an answer were a NAK; a READ that goes on draws none."""
-    of_atomic = story.rule == IMPLIED_NAK and story.transfer is not None and not story.transfer.is_read
-    return story.rule in _BY_ANSWERS or of_atomic
 
 
 def _seems_answered(story: Story) -> bool:

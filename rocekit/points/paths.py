@@ -162,7 +162,8 @@ class Path:
         if self.missed_second:
             found += f"; {self.missed_second:,} more arrived, but {second} missed them"
         if self.unrecorded:
-            found += f"; {self.unrecorded:,} more are not at {second}, which has {self.has_only} of this way"
+            lacking = f"which has {self.has_only} of this direction"
+            found += f"; {self.unrecorded:,} more are not at {second}, {lacking}"
         if self.only_second and ordered:
             found += f"; {self.only_second:,} only at {second}: {first} missed them"
         if self.outside or self.outside_second:

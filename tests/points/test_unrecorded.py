@@ -72,7 +72,7 @@ def test_nothing_is_lost_for_captures_of_what_each_host_sends(tmp_path: Path) ->
         assert path["missing"] == path["missing_requests"] == path["missing_responses"] == 0
         assert path["unrecorded"] + path["missed_second"] == unrecorded
     text = str(found)
-    assert "which has only CM messages of this way" in text
+    assert "which has only CM messages of this direction" in text
     assert "0 never reached" in text
     (loss,) = (f for f in found.findings if f.rule == "loss")
     assert "places" not in loss.evidence
@@ -144,5 +144,5 @@ def test_a_capture_without_requests_that_came_records_none(tmp_path: Path, *, re
         assert (there["missing"], there["unrecorded"]) == (22, 0)  # the first two are outside
     else:
         assert (there["missing"], there["missed_second"], there["unrecorded"]) == (0, 19, 3)
-        assert "3 more are not at b.pcap, which has no requests of this way" in str(found)
+        assert "3 more are not at b.pcap, which has no requests of this direction" in str(found)
         assert not [f for f in found.findings if "places" in f.evidence]

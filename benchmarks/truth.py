@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
 from truth_bench.drawn import PREFIX, RECORDED, experiment_of  # noqa: E402
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
-from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
+from truth_bench.neighbours import NEIGHBOURS, known  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
 from truth_bench.score import Scored, folders, neighbours_table, score, table, unfit, wrong_lines  # noqa: E402
 from truth_bench.unusual import UNUSUAL  # noqa: E402
@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--unusual", action="store_true", help="make what is seldom met instead")
     parser.add_argument("--recorded", action="store_true", help="and record their programs' verbs calls")
     parser.add_argument("--drawn", metavar="SEEDS", help="make what chance draws from them instead: 1-20")
-    parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
+    parser.add_argument("--as", dest="neighbour", help="score less good captures; A,B: va and vb are unlike")
     parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
     parser.add_argument("--json", action="store_true", help="every claim as JSON")
@@ -111,6 +111,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.action and given.folder is None:
         parser.error("name a folder")
+    if given.neighbour:
+        try:
+            known(given.neighbour)
+        except ValueError as error:
+            parser.error(str(error))
     names = given.only or _names(parser, given)
     unknown = [name for name in names if not _is_known(name)]
     if unknown:

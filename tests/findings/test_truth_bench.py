@@ -11,7 +11,7 @@ import pytest
 from capture_bytes import Frame, pcap
 from places import OTHERS
 from truth_bench.judge import Drops, Fate, Judge, What, seen_from
-from truth_bench.neighbours import NEIGHBOURS
+from truth_bench.neighbours import NEIGHBOURS, UNLIKE, known
 from truth_bench.packets import Packet
 from truth_bench.scene import RIGHT, SILENT, UNDECIDED, WRONG
 from truth_bench.score import counted, open_wire, score, table, unfit, wrong_lines
@@ -290,12 +290,18 @@ def test_what_is_said_of_the_field_passes_the_kernels_truth(field: Path) -> None
     assert table(scored)[0].startswith("| claim |")
 
 
-@pytest.mark.parametrize("kind", NEIGHBOURS)
+@pytest.mark.parametrize("kind", [*NEIGHBOURS, *UNLIKE])
 def test_of_less_good_captures_of_the_field_nothing_false_is_said(field: Path, kind: str) -> None:
     """Without NAKs, of one direction, without identifications, with gaps, in disorder, cut."""
     claims = [each for each in score(field, kind) if each.claim.kind in ("rule", "cause", "place")]
     assert claims or kind == "no-requests"
     assert wrong_lines(claims) == []
+
+
+@pytest.mark.parametrize("kind", ["half", "whole", "missed,half", "missed,whole,whole"])
+def test_a_kind_that_does_not_exist_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match="name one of"):
+        known(kind)
 
 
 FETCH_ADD, ATOMIC_ACK = 0x14, 0x12

@@ -374,14 +374,48 @@ _ORDERED: Final[dict[str, Callable[[_Places, list[Frame], random.Random], list[F
 #: Those whose times are not of the machine's clock, or only nearly.
 OTHER_CLOCKS: Final = frozenset({"clocks-apart", "taps-apart", "milliseconds", "gathered"})
 NEIGHBOURS: Final = (*_PLAIN, *_PLACED, *_PARTS, *_ORDERED)
+#: Of two captures that are less good in different ways: one that is as it was.
+WHOLE: Final = "whole"
+#: Such captures: ``va``, and ``vb``.
+UNLIKE: Final = (
+    "outgoing-only,whole",
+    "whole,outgoing-only",
+    "incoming-only,whole",
+    "whole,incoming-only",
+    "no-requests,whole",
+    "whole,no-requests",
+    "whole,no-responses",
+    "cut-54,whole",
+    "whole,cut-54",
+    "missed,whole",
+    "holes,whole",
+    "whole,sampled",
+    "stopped,whole",
+)
+
+
+def known(kind: str) -> str:
+    """A kind of neighbour, or two of which one is that of ``va`` and the other that of ``vb``.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    names = kind.split(",")
+    if len(names) > 2 or not all(name in NEIGHBOURS or (name == WHOLE and len(names) == 2) for name in names):
+        raise ValueError(f"{kind}: name one of {', '.join(NEIGHBOURS)}, or two (or {WHOLE}) with a comma")
+    return kind
 
 
 def make(kind: str, source: Path, target: Path) -> list[int]:
     """Write the neighbour of a pcap file (of this machine's byte order, in nanoseconds).
 
+    Args:
+        kind: one of ``NEIGHBOURS``, or two that ``va`` and ``vb`` have, as in ``UNLIKE``.
+
     Returns:
         Of each frame of the neighbour the number of the source's frame that it is.
     """
+    kind = known(kind).split(",")[-1 if source.stem == "vb" else 0]
     raw, rng = source.read_bytes(), random.Random(source.parent.name)
     if raw[:4] != _MAGIC:
         raise ValueError(f"{source} is no pcap file in nanoseconds")

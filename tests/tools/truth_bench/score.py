@@ -140,7 +140,9 @@ def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
                 view = f"{'+'.join(points)}{' with journal' if given else ''}, {neighbour}"
                 found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
                 if given:
-                    told = programs.claims(analysis, scene.found, clocks=neighbour not in OTHER_CLOCKS)
+                    told = programs.claims(
+                        analysis, scene.found, clocks=OTHER_CLOCKS.isdisjoint(neighbour.split(","))
+                    )
                     found += [Scored(folder.name, view, each) for each in told]
     return found
 

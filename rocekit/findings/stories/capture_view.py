@@ -132,10 +132,19 @@ class CaptureView:
         """Whether no capture has a late packet of a story behind a packet that overtook it.
 
         Of a packet that only one capture has and another that only another one has, the times that were
-        estimated for the merged order may tell the wrong one.
+        estimated for the merged order may tell the wrong one. A repeat or a response that all of them have
+        is in its place.
         """
+        openers = [run.opener for run in story.go_backs if run.is_late]
+        if story.of_response and not story.late:
+            events = (e for run in story.runs() for t in run.transfers for e in t.events)
+            psns = {run.first_psn for run in story.runs()}
+            openers += [e for e in events if e.kind == "response_late" and e.psn in psns]
+        again = [row for row in map(self.sightings.row_of, (e.frame for e in openers)) if row >= 0]
+        if any(len(self.sightings.times_of(row)) == len(self.sightings.names) for row in again):
+            return False
         rows = (self.sightings.row_of(event.frame) for event in reversed(story.late))
-        found = [row for row in rows if row >= 0]
+        found = [*(row for row in rows if row >= 0), *again]
         return bool(found) and not any(self.sightings.is_overtaken(row, NEAR) for row in found)
 
     def is_answered_between(self, story: Story) -> bool:

@@ -55,9 +55,11 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
     for story in stories:
         view = CaptureView(evidence, story, bad)
         if story.rule == REORDERING and view.has_estimated_order(story):
-            if not story.go_backs:
+            if not story.runs():
                 continue
             story.rule, story.certain, story.late = LOSS, False, []
+            if story.of_response:
+                story.rule, story.or_overtaken, story.of_response = IMPLIED_NAK, True, False
         if _seems_answered(story) and not view.is_answered_between(story):
             story.rule, story.certain, story.or_overtaken = LOSS, False, True
         if _is_lost_between(view, story):

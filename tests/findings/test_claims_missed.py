@@ -324,3 +324,22 @@ def test_a_hole_in_a_capture_that_misses_packets_proves_no_loss_where_others_are
     assert found.evidence["psns"] == [405]
     assert ("probably" in found.title) == bool(missed and overtaken)
     assert ("what it does not have need not be lost" in found.advice) == bool(missed and overtaken)
+
+
+def test_where_the_last_capture_misses_packets_what_it_lacks_does_not_make_a_loss_certain(
+    tmp_path: Path,
+) -> None:
+    """The capture at b misses half: of 101, which arrived, and of what was sent again for the NAK of 100."""
+    t = Talk()
+    sent = {99: t.atomic(99), 101: t.atomic(101)}
+    t.wait(300 * US)
+    first_nak = t.nak(100)
+    t.wait(800 * US)
+    second_nak = t.nak(101)
+    t.wait(900 * US)
+    answer = t.atomic_answer(101)
+    at_a = [t.frames[number - 1] for number in (sent[99], sent[101], first_nak, answer)]
+    at_b = [t.frames[number - 1] for number in (sent[99], second_nak, answer)]
+    found = [f for f in of_rule(findings_of_two(tmp_path, at_a, at_b), "loss") if 101 in f.evidence["psns"]]
+    assert found
+    assert all("probably" in f.title or "overtaken" in f.title for f in found)

@@ -246,7 +246,7 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         lacking = (set(view.points) if view.gappy else view.lacking) if view.overtakes else set()
         doubted = not story.certain and all(p.where == BEYOND or p.files[-1] in lacking for p in story.places)
         story.gappy = story.gappy or (doubted and any(p.where != BEYOND for p in story.places))
-        story.certain = not doubted if story.places else not view.overtakes
+        story.certain = not doubted if story.places else story.certain and not view.overtakes
         story.rule = LOSS
     elif out_of_order:
         story.rule, story.certain, story.places = REORDERING, True, []

@@ -108,6 +108,9 @@ def test_a_repeat_that_crosses_the_answer_to_an_earlier_copy_is_probably_for_its
     (late,) = of_rule(found, "timeout-too-short")
     assert late.evidence["count"] == 2
     assert "1 of them probably" in late.title
+    assert late.title.endswith("or earlier responses were lost")  # the requests are in both captures
+    assert "the requests arrived" in late.advice
+    assert "the requests were lost" not in late.advice
 
 
 def test_answers_in_the_order_in_which_repeats_came_leave_a_lost_one_open(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ _IN_PART: Final = (
     " “Probably” means: the repeat begins in mid message, so the capture may lack its first packets, and the "
     "response may be to these."
 )
+_BETWEEN: Final = (
+    " “Probably” means: the requests arrived, and the response to the last of them came behind the repeat. A "
+    "response to an earlier copy came before it, or was lost; the requester may have gone back for that one."
+)
 _EARLIER: Final = (
     " “Probably” means: the READ had been requested before too, and a response to that request was lost, or "
     "came out of order; the requester may have gone back for that one."
@@ -35,10 +39,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
         earlier = sum(not s.certain and s.of_response for s in stories)
-        in_part = sum(not s.certain and not s.of_response and begins_in_part(s.runs()[0]) for s in stories)
+        # Several captures show that these arrived.
+        between = [s for s in stories if not (s.certain or s.of_response or s.places is None)]
+        alone = [s for s in stories if not (s.certain or s.of_response) and s.places is None]
+        in_part = sum(begins_in_part(s.runs()[0]) for s in alone)
         likely = probably(guessed, len(stories)) if len(stories) > 1 else " probably" * guessed
         late = f"{plural(len(stories), 'response')}{likely} came too late"
-        what = "the requests" if guessed > earlier else "earlier responses"
+        what = "the requests" if alone else "earlier responses"
         lost = f"or {what} were lost" if guessed else "nothing was lost"
         yield RULE.finding(
             f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
@@ -48,8 +55,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             frames=all_frames(stories),
             evidence=found,
             advice=RULE.what_to_do
-            + _GUESSED * (guessed > earlier + in_part)
+            + _GUESSED * (len(alone) > in_part)
             + _IN_PART * bool(in_part)
+            + _BETWEEN * bool(between)
             + _EARLIER * bool(earlier)
             + doubt_words(stories),
         )

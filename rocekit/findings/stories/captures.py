@@ -392,10 +392,9 @@ def _decide_response(
     elif back_ns and min(back_ns) < run.time_ns:
         # It came just before: an earlier timer may be why. rxe's RNR timer runs on after a NAK is obeyed.
         story.rule, story.certain, story.places = NEEDLESS, False, []
-    elif back_ns or (answers and all(t.times_ns.get(last, t.time_ns) >= run.time_ns for t in answers)):
-        # It came too late, or would have. An answer to an earlier copy may have crossed the repeat: it came
-        # late, too, but before it.
-        crossed = not back_ns or any(
+    elif back_ns:
+        # An answer to an earlier copy may have crossed the repeat: it came late, too, but before it.
+        crossed = any(
             t.times_ns.get(first, run.time_ns) < run.time_ns and refusals.isdisjoint(t.frames.values())
             for psn in psns
             for t in view.sent(psn, request=False)
@@ -404,8 +403,10 @@ def _decide_response(
         missed = rule == IMPLIED_NAK and view.is_answer_skipped(run.first_psn, run.time_ns)
         story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, not (crossed or missed), []
     elif answers:
-        story.rule, story.certain = rule, True
-        story.places = [view.place(story.psn, answers[-1], request=False)]
+        # One that was sent behind the repeat was lost, but is not why the requester went back.
+        late = all(t.times_ns.get(last, t.time_ns) >= run.time_ns for t in answers)
+        story.rule, story.certain, story.or_overtaken = rule, not late, late and rule == IMPLIED_NAK
+        story.places = [] if late else [view.place(story.psn, answers[-1], request=False)]
     else:  # behind the last capture point: the request, its response, or a responder that is slow
         story.rule = LOSS if run.cause == NAK_MISSED else TAIL_LOSS
         story.certain, story.places = False, []

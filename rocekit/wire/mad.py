@@ -74,7 +74,7 @@ class CmMessage(NamedTuple):
         ``additional_info`` is cut to the length that the message gives.
         """
         fields = _partly(self.layout, self.data)
-        if self.ip_cm is not None:
+        if "private_data" in fields:
             fields["private_data"] = self.private_data
         for name in ("rejected_info_length", "additional_info_length"):
             length, info = fields.get(name), fields.get("additional_info")
@@ -128,9 +128,18 @@ class CmMessage(NamedTuple):
         return self.data[first:end]
 
     @property
+    def lacks_addresses(self) -> bool:
+        """Whether the input ended inside the IP addressing; then no byte of the private data is there."""
+        service = self.number("service_id")
+        cut = self.truncated and len(self._private_bytes()) < IP_CM.length
+        return cut and service is not None and ip_service(service) is not None
+
+    @property
     def private_data(self) -> bytes:
         private = self._private_bytes()
-        return private if self.ip_cm is None else private[IP_CM.length :]
+        if self.ip_cm is not None:
+            return private[IP_CM.length :]
+        return b"" if self.lacks_addresses else private
 
     @property
     def reason(self) -> str | None:
@@ -205,6 +214,9 @@ class CmMessage(NamedTuple):
             ip = self.ip_cm
             parts.append(f"{ip['source_address']}:{ip['source_port']} →")
             parts.append(f"{ip['destination_address']}:{ip['destination_port']}")
+        elif (service := self.number("service_id")) is not None:
+            own = ip_service(service) if self.lacks_addresses else None
+            parts.append(f"service ID {service:#x}" if own is None else f"to port {own[1]}")
         for name, word, form in _SUMMARY:
             value = self.number(name)
             if value is not None:

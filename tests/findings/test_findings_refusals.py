@@ -71,6 +71,32 @@ class TestConnectionManager:
         found = only(t.findings(), "cm-rejected")
         assert found.evidence["private_data"] == b"full".hex()
 
+    def test_a_client_that_tries_again_and_again_is_told_once(self) -> None:
+        """The Linux kernel's NFS client does for minutes."""
+        t = Talk()
+        frames = []
+        for attempt in range(1, 4):
+            for _ in range(1 + (attempt == 2)):  # the second REQ is sent twice
+                frames.append(t.request(local_comm_id=attempt, local_qpn=0x20 + attempt))
+                t.wait(SECOND)
+            frames.append(t.cm("REJ", by="b", local_comm_id=0, remote_comm_id=attempt, reason=8))
+            t.wait(SECOND)
+        t.request(local_comm_id=9, local_qpn=0x30, service_id=0x0106_0000 | 2049)
+        t.cm("REJ", by="b", local_comm_id=0, remote_comm_id=9, reason=8)
+        often, other = (f for f in t.findings() if f.rule == "cm-rejected")
+        assert often.evidence["attempts"] == 3
+        assert often.frames == tuple(frames)
+        assert "connection to port 18515, 3 times: " in often.title
+        assert other.evidence["attempts"] == 1
+        assert "connection to port 2049: " in other.title
+
+    def test_attempts_that_ended_differently_are_told_apart(self) -> None:
+        t = Talk()
+        for attempt, reason, why in ((1, 28, b"full"), (2, 28, b"busy"), (3, 10, b"")):
+            t.request(local_comm_id=attempt, local_qpn=0x20 + attempt)
+            t.cm("REJ", by="b", local_comm_id=0, remote_comm_id=attempt, reason=reason, private_data=why)
+        assert [f.evidence["attempts"] for f in t.findings() if f.rule == "cm-rejected"] == [1, 1, 1]
+
     def test_a_rejection_whose_request_was_not_captured(self) -> None:
         t = Talk()
         t.cm("REJ", by="b", local_comm_id=0, remote_comm_id=1, reason=10)

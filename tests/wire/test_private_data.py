@@ -209,6 +209,27 @@ def test_cut_private_data_says_only_what_has_a_magic() -> None:
     assert str(cut.cm.private_words()).startswith("LNet: connection request")
 
 
+def test_of_a_request_cut_inside_its_addresses_the_port_is_known_and_no_private_data() -> None:
+    """tcpdump -s 256 cuts 6 bytes before the end of the addresses."""
+    whole = request(ulp.nvme_request(3), 4420)
+    frame = whole[: 256 - 14 - 20 - 8 - 12 - 8]
+    cut = parse_mad(frame)
+    assert cut is not None
+    assert cut.cm is not None
+    assert cut.cm.ip_cm is None
+    assert cut.cm.private_data == cut.cm.fields.get("private_data", b"") == b""
+    assert "CM REQ to port 4420 " in cut.summary()
+    assert "private data" not in cut.summary()
+    read = parse_mad(whole)
+    assert read is not None
+    assert read.cm is not None
+    assert read.cm.private_data.startswith(ulp.nvme_request(3))
+    other = parse_mad(build_mad("REQ", 1, service_id=0x1234_5678, private_data=b"own"))
+    assert other is not None
+    assert "CM REQ service ID 0x12345678 " in other.summary()
+    assert other.summary().endswith("private data 6f776e")
+
+
 @pytest.mark.parametrize(
     ("message", "fields"),
     [

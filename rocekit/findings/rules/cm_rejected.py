@@ -27,21 +27,35 @@ SERVER: Final = "server"
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    seen: set[object] = set()
+    """One finding for all attempts that went alike: a rejected client may try again for minutes."""
+    attempts: set[object] = set()
+    alike: dict[tuple[object, ...], list[CmRecord]] = {}
     for record in evidence.cm_records:
         if record.message != "REJ":
             continue
         # Where both sides send one, the second only crosses the first or follows from it.
         attempt = record.exchange or (record.src, record.dst, record.transaction_id)
-        if attempt not in seen:
-            seen.add(attempt)
-            yield _finding(evidence, record)
+        if attempt not in attempts:
+            attempts.add(attempt)
+            alike.setdefault(_way(evidence, record), []).append(record)
+    for records in alike.values():
+        yield _finding(evidence, records)
 
 
-def _finding(evidence: Evidence, record: CmRecord) -> Finding:
+def _way(evidence: Evidence, record: CmRecord) -> tuple[object, ...]:
+    """What is the same of attempts that went alike."""
+    exchange, sender = record.exchange, _sender(record)
+    failed = exchange is not None and is_unanswered(evidence, exchange)
+    reason, private = record.cm.number("reason"), _private_data(record)
+    return record.connection, record.src, record.dst, _what(record, sender), reason, private, failed
+
+
+def _finding(evidence: Evidence, records: list[CmRecord]) -> Finding:
+    record = records[0]
     exchange, sender = record.exchange, _sender(record)
     code, rejected = record.cm.number("reason"), record.cm.number("message_rejected")
     found: dict[str, Any] = {
+        "attempts": len(records),
         "reason": code,
         "reason_text": record.cm.reason,
         "private_data": _private_data(record).hex(),
@@ -51,24 +65,30 @@ def _finding(evidence: Evidence, record: CmRecord) -> Finding:
     words = record.cm.private_words(record.port)
     if words is not None:
         found["private_data_text"] = words
-    frames = [record.frame]
     failed = False
     if exchange is not None:
         request = exchange.request
-        frames = [r.frame for r in exchange.records if r.time_ns <= record.time_ns and not r.duplicated]
         found["after_ns"] = record.time_ns - request.time_ns
         if (number := request.cm.number("service_id")) is not None:
             found["service_id"] = number
         failed = is_unanswered(evidence, exchange)
         found["unanswered_before"] = failed
+    often = f", {len(records)} times" if len(records) > 1 else ""
     return RULE.finding(
-        f"{_what(record, sender)}: {record.cm.reason} (reason {code}){f'; {words}' if words else ''}",
+        f"{_what(record, sender)}{often}: {record.cm.reason} (reason {code}){f'; {words}' if words else ''}",
         connection=record.connection,
-        frames=frames,
+        frames=[frame for each in records for frame in _frames(each)],
         evidence=found,
         advice=_FAILED if failed else _advice(record, sender),
         severity=INFO if failed else ERROR,
     )
+
+
+def _frames(record: CmRecord) -> list[int]:
+    """The messages of its attempt that a REJ ended."""
+    if record.exchange is None:
+        return [record.frame]
+    return [r.frame for r in record.exchange.records if r.time_ns <= record.time_ns and not r.duplicated]
 
 
 def _private_data(record: CmRecord) -> bytes:

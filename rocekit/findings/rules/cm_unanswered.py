@@ -48,8 +48,11 @@ def service(request: CmRecord | None) -> str:
     number = request.cm.number("service_id")
     if number is None:
         return "the service"
-    ip = None if ip_service(number) is None else request.cm.ip_cm
-    return f"service ID {number:#x}" if ip is None else f"port {ip['destination_port']}"
+    ip = ip_service(number)
+    # Without addresses it is another service; where the message is cut before them, nobody can see that.
+    if ip is None or (request.cm.ip_cm is None and not request.cm.lacks_addresses):
+        return f"service ID {number:#x}"
+    return f"port {ip[1]}"
 
 
 def is_unanswered(evidence: Evidence, exchange: Exchange) -> bool:

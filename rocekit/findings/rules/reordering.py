@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.capture_view import NEAR
+from rocekit.findings.stories.overtaken import is_in_file_order
 from rocekit.findings.stories.story import affected, late_of
 from rocekit.findings.stories.unseen_rnrs import behind_refusals
 from rocekit.track.passes import SELECTIVE
@@ -66,12 +67,16 @@ def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bo
     bare = any(not s.certain and s.naks and not s.late and not s.runs() for s in stories)
     behind = any(id(s) in refused for s in stories)
     gappy = of_response and any(s.gappy and not s.certain for s in stories)
-    ground = _BARE if bare else _BEHIND_REFUSAL if behind else _GAPPY if gappy else _GROUND
+    stamped = any(not s.certain and not s.naks and is_in_file_order(s) for s in stories)
+    ground = _GROUND
+    for holds, words in ((stamped, _STAMPED), (gappy, _GAPPY), (behind, _BEHIND_REFUSAL), (bare, _BARE)):
+        ground = words if holds else ground
     advice = RULE.what_to_do + (ground if guessed else "")
     if not costly and of_response:
         cost, advice = _free_responses(taken, cost)
     elif not costly:
         cost, advice = _free(connection, taken, cost, troubled)
+        advice += _STAMPED if stamped else ""
     return RULE.finding(
         f"{what}{delay} on {connection.way(side ^ of_response)}: {cost}",
         connection=connection,
@@ -226,6 +231,10 @@ _BARE: Final = (
 _BEHIND_REFUSAL: Final = (
     " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for "
     "one copy and what is behind it; then nothing was overtaken, and the NAK only came late."
+)
+_STAMPED: Final = (
+    " “Probably” means: the file has the packets in order, and only their times say that one came late. "
+    "Times may be some microseconds wrong, as where several queues or processors stamp."
 )
 _GAPPY: Final = (
     " “Probably” means: the capture lacks packets that were acknowledged, or responses that nobody asked for "

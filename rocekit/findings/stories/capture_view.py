@@ -187,6 +187,14 @@ class CaptureView:
         found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
         return found[-1] if found else None
 
+    def misses_repeat(self, psn: int, since_ns: int) -> bool:
+        """Whether the first point lacks a request's repeat, which the last has.
+
+        Of two alike each point has another one then, and the last may have missed the request, too.
+        """
+        repeats = [t for t in self.sent(psn, request=True) if t.time_ns >= since_ns]
+        return bool(repeats) and not any(self.points[0] in t.times_ns for t in repeats)
+
     def is_sent_at(self, psn: int, time_ns: int) -> bool:
         """Whether a packet with a PSN has just this time."""
         return any(t.time_ns == time_ns for t in self.sent(psn, request=True))

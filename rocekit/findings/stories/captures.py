@@ -278,7 +278,7 @@ def _decide_silence(view: CaptureView, story: Story) -> None:
         sent = view.last_sent(psn, since_ns, run.time_ns)
         if sent is not None and last not in sent.times_ns:
             story.psn = psn
-            story.rule, story.certain, story.places = _lost(run), True, [view.place(psn, sent)]
+            _lose(view, story, run, sent)
             return
         if sent is not None:
             arrived = sent if arrived is None else arrived
@@ -288,6 +288,13 @@ def _decide_silence(view: CaptureView, story: Story) -> None:
         _find_lost_ack(view, story, run, arrived)
         return
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
+
+
+def _lose(view: CaptureView, story: Story, run: GoBack, sent: Transmission) -> None:
+    """Decide that a request was lost, which the last point lacks, or that this point missed it."""
+    story.rule, story.certain, story.places = _lost(run), True, [view.place(story.psn, sent)]
+    if view.misses_repeat(story.psn, run.time_ns):
+        story.certain, story.gappy, story.places = False, True, []
 
 
 def _find_lost_ack(view: CaptureView, story: Story, run: GoBack, arrived: Transmission) -> None:
@@ -433,7 +440,7 @@ def _decide_read(view: CaptureView, story: Story, run: GoBack, since_ns: int) ->
         return
     if last not in request.times_ns:
         story.psn = psn
-        story.rule, story.certain, story.places = _lost(run), True, [view.place(psn, request)]
+        _lose(view, story, run, request)
         return
     copies = [t for t in view.sent(psn, request=False) if t.time_ns >= request.times_ns[last]]
     response = copies[0] if copies else None

@@ -17,6 +17,10 @@ cpdef object spread_answered(object stories)
 cpdef object doubt_by_file(object evidence, object stories)
 
 
+@cython.locals(event=Event, same_file=bint)
+cpdef bint is_in_file_order(Story story)
+
+
 cdef class Overtaken:
     cdef object _evidence
     cdef frozenset _seen

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import TAIL_LOSS
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.findings.stories import REORDERING, TAIL_LOSS
 from rocekit.findings.stories.copies import is_answered, misses_packets
 from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, MISSED, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
@@ -53,15 +54,30 @@ def spread_answered(stories: Sequence[Story]) -> None:
 
 
 def doubt_by_file(evidence: Evidence, stories: Sequence[Story]) -> None:
-    """Leave open whether packets were lost after a silence that the file has behind later ones.
+    """Leave open what the order in the file contradicts.
 
-    A host stamps a packet that comes before it takes it: another processor may take its repeat sooner.
+    After a silence: whether packets were lost that the file has behind later ones. A host stamps a packet
+    that comes before it takes it: another processor may take its repeat sooner. And whether packets came out
+    of order that the file has in order, where no NAK says so too: times may be some microseconds wrong.
     """
     late = evidence.late_in_files
-    for story in stories if late else ():
+    for story in stories:
         ips, side = story.connection.ips, story.side
-        if story.rule == TAIL_LOSS and (ips[side], ips[1 - side], story.psn & MASK) in late:
+        if late and story.rule == TAIL_LOSS and (ips[side], ips[1 - side], story.psn & MASK) in late:
             story.certain, story.or_overtaken = False, True
+        elif story.rule == REORDERING and not story.naks and is_in_file_order(story):
+            story.certain = False
+
+
+def is_in_file_order(story: Story) -> bool:
+    """Whether the file has a late packet before the one that overtook it by its time."""
+    if story.hole is None:
+        return False
+    for event in story.late:
+        same_file = event.frame >> FRAME_BITS == story.hole.frame >> FRAME_BITS
+        if same_file and event.frame < story.hole.frame:
+            return True
+    return False
 
 
 class Overtaken:

@@ -25,6 +25,7 @@ from truth_bench.experiments import (
     rping,
 )
 from truth_bench.mixed import medley
+from truth_bench.storage import KINDS, STORAGE, storage
 from truth_bench.unusual import ALL
 
 PREFIX: Final = "drawn-"
@@ -51,6 +52,8 @@ def experiment_of(name: str) -> Experiment:
         KeyError: there is none.
     """
     prefix, dash, number = name.rpartition("-")
+    if prefix + dash == STORAGE and number.isdecimal():
+        return _drawn_storage(name, Random(int(number)))
     if prefix + dash in (PREFIX, RECORDED) and number.isdecimal():
         drawn = _drawn if int(number) < WIDER else _drawn_wider
         return replace(drawn(name, Random(int(number))), journal=prefix + dash == RECORDED)
@@ -88,6 +91,13 @@ def _drawn(name: str, chance: Random) -> Experiment:
     )
 
 
+#: Bytes that are written to storage, and read again, at most.
+_STORED: Final = 300_000
+#: What an initiator and its target send, beside commands and answers.
+_OF_INITIATOR: Final = ("acks", "first-responses", "middle-responses")
+_OF_TARGET: Final = ("acks", "read-requests", "firsts", "middles", "lasts")
+
+
 #: Options of perftest that change what is on the wire, or when.
 _OPTIONS: Final = ("", "-e", "-l 4", "-t 4", "-Q 4", "-R", "-b", "-q 3", "-I 64")
 _SHARED: Final = "--use-srq -r 64"
@@ -123,6 +133,12 @@ def _drawn_wider(name: str, chance: Random) -> Experiment:
         mtu=mtu,
         limit_s=25.0 if service == "RC" else 12.0,
     )
+
+
+def _drawn_storage(name: str, chance: Random) -> Experiment:
+    size = chance.choice([4096, 8192, 32768, 65536])
+    n = min(24, _STORED // size)
+    return storage(name, chance.choice(KINDS), n, size, *_faults(chance, _OF_INITIATOR, _OF_TARGET))
 
 
 def _faults(chance: Random, of_a: tuple[str, ...] = (), of_b: tuple[str, ...] = ()) -> list[Fault]:

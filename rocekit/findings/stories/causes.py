@@ -274,8 +274,9 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     if opener.mid_message and story.hole is None and not run.first_sight:
         return False
     answer, reached, sent = opener.answer_psn, opener.reached_psn, opener.sent_psn
-    # An ACK of what was sent for the first time behind the repeat says nothing of what was repeated.
-    ahead = answer is not None and reached < min(answer, sent)
+    # An ACK of what was sent for the first time behind the repeat says nothing of what was repeated. Behind a
+    # READ or atomic it says that the capture lacks their responses, and with them when they came.
+    ahead = not needs_answer and answer is not None and reached < min(answer, sent)
     if skipped is not None and not (ahead and answer is not None and answer >= skipped[0]):
         _lose(story, run, skipped)
         story.rule = LOSS

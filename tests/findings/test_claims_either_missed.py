@@ -1,7 +1,7 @@
-"""What is open where the order in a file, or what each of two captures lacks, contradicts what seems so.
+"""What is open where the order in a file, or what a capture lacks, contradicts what seems so.
 
-Found with NFS and iSER of the kernel over rxe (``storage-1`` and ``storage-5`` of the truth bench), as
-captures whose times run back, and as ones that miss small packets.
+Found with NFS and iSER of the kernel over rxe (``storage-1``, ``-5``, ``-9`` and ``-13`` of the truth bench),
+as captures whose times run back, that miss packets, that stopped for a while, or that began later.
 """
 
 from __future__ import annotations
@@ -79,3 +79,68 @@ def test_packets_that_only_their_times_put_out_of_order(tmp_path: Path, in_file:
     (found,) = of_rule(rocekit.analyze(path).findings, "reordering")
     assert ("probably" in found.title) != in_file, found.title
     assert ("only their times say" in found.advice) != in_file
+
+
+def test_an_ack_behind_a_read_that_came_again_is_not_of_the_read() -> None:
+    """The capture stopped behind the repeat, and went on with an ACK of what was sent meanwhile."""
+    t = Talk()
+    t.request()
+    t.reply(starting_psn=10)
+    t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+    quiet(t)
+    t.read(140, 6)
+    t.send(146)
+    t.wait(TIMEOUT)
+    t.read(140, 6)
+    t.wait(9 * TIMEOUT)
+    t.send(190)
+    t.wait(20 * US)
+    t.ack(190)
+    found = {f.rule: f.title for f in t.findings()}
+    assert "ack-loss" not in found
+    assert "probably" in found["tail-loss"] or "or its response" in found["tail-loss"]
+
+
+@pytest.mark.parametrize("quiet_ns", [0, 20 * MS])
+def test_responses_on_their_way_when_the_capture_began(quiet_ns: int) -> None:
+    """It begins with a READ that is asked for again; those for the first one may be out of order."""
+    t = Talk()
+    t.send(1000, by="b")
+    t.ack(1000, by="a")
+    if quiet_ns:  # what was sent before the capture has arrived by then
+        t.send(99)
+        t.ack(99)
+        t.wait(quiet_ns)
+    t.read(100, 8)
+    t.wait(7 * MS)
+    t.read(100, 8, skip=3)
+    t.wait(300 * US)
+    t.responses(100, 8)
+    t.responses(100, 8, skip=3)
+    (found,) = of_rule(t.findings(), "implied-nak")
+    assert ("lost or overtaken" in found.title) == (not quiet_ns), found.title
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_first_packet_of_a_go_back_whose_second_one_the_capture_lacks(whole: bool) -> None:
+    t = Talk()
+    t.common = {"identification": 0}
+    for psn in range(100, 140):
+        if whole or psn != 120:
+            t.send(psn)
+        t.wait(20 * US)
+        t.ack(psn)
+    t.write(140, 5, lost={142})
+    t.write(145, 5)
+    t.wait(8 * MS)  # the capture lacks the NAK
+    t.write(140, 5, only=(142,))
+    if not whole:
+        t.wait(200 * US)
+        t.write(140, 5, only=(144,))
+        t.write(145, 5)
+    t.wait(MS)
+    t.ack(144)
+    t.ack(149)
+    (found,) = of_rule(t.findings(), "reordering")
+    assert ("probably" in found.title) != whole, found.title
+    assert ("may be the first of these" in found.advice) != whole

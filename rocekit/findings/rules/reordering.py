@@ -76,7 +76,7 @@ def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bo
         cost, advice = _free_responses(taken, cost)
     elif not costly:
         cost, advice = _free(connection, taken, cost, troubled)
-        advice += _STAMPED if stamped else ""
+        advice += _STAMPED if stamped else _FIRST if any(s.gappy and not s.certain for s in stories) else ""
     return RULE.finding(
         f"{what}{delay} on {connection.way(side ^ of_response)}: {cost}",
         connection=connection,
@@ -231,6 +231,10 @@ _BARE: Final = (
 _BEHIND_REFUSAL: Final = (
     " “Probably” means: an RNR NAK for the same packet came before the NAK. A responder may send both for "
     "one copy and what is behind it; then nothing was overtaken, and the NAK only came late."
+)
+_FIRST: Final = (
+    " “Probably” means: packets that were sent again follow at once, and the capture misses packets. So that "
+    "packet may be the first of these."
 )
 _STAMPED: Final = (
     " “Probably” means: the file has the packets in order, and only their times say that one came late. "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import LOSS, TAIL_LOSS, TIMEOUT_TOO_SHORT, UNDECIDED
+from rocekit.findings.stories import IMPLIED_NAK, LOSS, TAIL_LOSS, TIMEOUT_TOO_SHORT, UNDECIDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,9 +58,18 @@ def _is_of_first_pass(story: Story) -> bool:
     return any(of_pass is not None and not of_pass.began_ns for of_pass in passes)
 
 
-def leave_open_begun(stories: Sequence[Story]) -> None:
+def leave_open_begun(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Say less of what was sent before the capture began: a loss is probable where a NAK names it."""
+    first: dict[tuple[int, int], int] = {}
     for story in stories:
+        if story.rule == IMPLIED_NAK and story.certain and story.go_backs:
+            way = story.connection.id, story.side
+            if way not in first:
+                first[way] = _first_ns(evidence, story)
+            # What was sent just before may have been answered late, and made the requester ask again.
+            run = story.go_backs[0]
+            if first[way] >= 0 and run.time_ns - run.waited_ns - first[way] < run.waited_ns:
+                story.certain, story.or_overtaken = False, True
         if story.begun and story.rule in _OPEN:
             story.certain, story.gappy = False, True
             if not story.naks:

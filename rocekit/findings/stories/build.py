@@ -24,7 +24,7 @@ from rocekit.findings.stories.doubts import (
 from rocekit.findings.stories.early_answers import without_early_answers
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
-from rocekit.findings.stories.late_rests import find_late_rests
+from rocekit.findings.stories.late_rests import doubt_firsts, find_late_rests
 from rocekit.findings.stories.naks_alone import doubt_naks_alone
 from rocekit.findings.stories.overtaken import doubt_by_file, spread_answered
 from rocekit.findings.stories.pauses import find_pauses
@@ -64,7 +64,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)
     doubt_missed_responses(evidence, stories)
-    leave_open_begun(stories)
+    leave_open_begun(evidence, stories)
     doubt_by_file(evidence, stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
@@ -81,6 +81,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
             story.psn = acknowledged_psn(story)
     stories = join_late_packets(evidence, sorted(stories, key=Story.first_ns))
     find_reordering(stories)
+    doubt_firsts(stories)
     doubt_unidentified(stories)
     doubt_beside_lateness(stories)
     doubt_unseen_rnrs(stories)

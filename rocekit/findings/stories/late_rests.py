@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocekit.findings.stories import REORDERING
+from rocekit.findings.stories.copies import misses_packets
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.passes import BEFORE, SELECTIVE, UNKNOWN
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 #: A rest that comes so late may be a repeat.
 _SOON_NS: Final = 10_000_000
+#: What goes on so soon, and so few PSNs behind a packet, may have begun with it.
+_AT_ONCE_NS: Final = 1_000_000
+_NEAR: Final = 4
 _UNTOLD: Final = frozenset({"timeout", NAK_MISSED})
 
 
@@ -71,3 +76,25 @@ def _judge_anew(story: Story, ended: dict[tuple[int, int, int], Pass]) -> None:
         seeming.gaps = [gap for gap in seeming.gaps if gap[0] > before.last]
         if event.copy == BEFORE and not (before.lacks(event.psn) or seeming.lacks(event.psn)):
             event.copy = UNKNOWN
+
+
+def doubt_firsts(stories: Sequence[Story]) -> None:
+    """Leave open whether a packet came late with which a go-back may begin, where the capture misses packets.
+
+    It has neither the NAK then nor the packet between this one and the others that were sent again.
+
+    Args:
+        stories: in order of time.
+    """
+    late: dict[tuple[int, int], Story] = {}
+    for story in stories:
+        way, runs = (story.connection.id, story.side), story.runs()
+        before = late.get(way)
+        if before is not None and runs:
+            came = before.late[-1]
+            soon = 0 <= runs[0].time_ns - came.time_ns < _AT_ONCE_NS
+            if soon and 0 < runs[0].first_psn - came.last_psn <= _NEAR:
+                before.certain, before.gappy = False, True
+        free = story.rule == REORDERING and not (story.naks or runs or story.of_response)
+        if free and story.late and misses_packets(story.connection):
+            late[way] = story

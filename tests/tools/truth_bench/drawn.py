@@ -25,6 +25,7 @@ from truth_bench.experiments import (
     rping,
 )
 from truth_bench.mixed import medley
+from truth_bench.peers import PEERS, peers
 from truth_bench.storage import KINDS, STORAGE, storage
 from truth_bench.unusual import ALL
 
@@ -54,6 +55,9 @@ def experiment_of(name: str) -> Experiment:
     prefix, dash, number = name.rpartition("-")
     if prefix + dash == STORAGE and number.isdecimal():
         return _drawn_storage(name, Random(int(number)))
+    if prefix + dash == PEERS and number.isdecimal():
+        chance = Random(int(number))
+        return peers(name, chance, _faults(chance))
     if prefix + dash in (PREFIX, RECORDED) and number.isdecimal():
         drawn = _drawn if int(number) < WIDER else _drawn_wider
         return replace(drawn(name, Random(int(number))), journal=prefix + dash == RECORDED)

@@ -104,9 +104,10 @@ class Nvme:
         self.subsystem.rmdir()
 
     def connect(self) -> Path:
+        command("modprobe", "nvme-core", "io_timeout=15")
         modules("nvme-rdma")
         options = f"transport=rdma,traddr={SERVER},trsvcid=4420,nqn=disk,host_traddr={CLIENT}"
-        write(Path("/dev/nvme-fabrics"), f"{options},nr_io_queues=2,queue_size=16")
+        write(Path("/dev/nvme-fabrics"), f"{options},nr_io_queues=2,queue_size=16,ctrl_loss_tmo=20")
         return disk_of("/dev/nvme?n1")
 
     def disconnect(self) -> None:
@@ -252,6 +253,8 @@ def serve(kind: str) -> int:
     """Offer storage until its user takes the file away that says so, or a signal comes."""
     for path in (READY, GONE):
         path.unlink(missing_ok=True)
+    for left in Path("/sys/class/nvme").glob("*/delete_controller"):  # of a user that was ended
+        write(left, "1")
     offered = KINDS[kind]()
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

@@ -213,6 +213,10 @@ class Judge:
             answers = self._answers(side, psn, copy, start, repeat_frame)
         if answers is not None and answers.what is What.RESPONSE_LATE and not copy.arrived:
             return OPEN  # it was lost, and an answer to a copy before it came too late: both are the cause
+        if answers is not None and answers.what is What.RESPONSE and len(earlier) > 1 and copy.arrived:
+            last = self._answers(side, psn, copy, start, repeat_frame)
+            if last is not None and last.what is What.RESPONSE and last.where != answers.where:
+                return OPEN  # answers to two copies were lost, at two places
         if answers is not None:
             return answers
         if copy.spoilt:

@@ -22,6 +22,7 @@ from truth_bench.packets import read
 from truth_bench.recorded import Programs
 from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
 from truth_bench.sets import Wire
+from truth_bench.storage import KINDS as STORAGE_KINDS
 
 VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
 #: How long tc may take to begin or end a fault.
@@ -89,6 +90,11 @@ def _judged(folder: Path) -> tuple[dict[str, Any], Judge]:
     return truth, judge_of(open_wire(folder, truth), truth)
 
 
+def _asks_for_cm(truth: dict[str, Any]) -> bool:
+    """Whether a fault hits the connection manager, or the kernel connects as it likes."""
+    return any(map(is_of_cm, truth["faults"])) or truth["experiment"]["told"].get("program") in STORAGE_KINDS
+
+
 def score(folder: Path, neighbour: str = "") -> list[Scored]:
     """Every claim about one experiment, from every view, without and with its journals.
 
@@ -98,7 +104,7 @@ def score(folder: Path, neighbour: str = "") -> list[Scored]:
     if neighbour:
         return _score_neighbour(folder, neighbour)
     truth, judge = _judged(folder)
-    cm = Exchanges(folder, truth) if any(map(is_of_cm, truth["faults"])) else None
+    cm = Exchanges(folder, truth) if _asks_for_cm(truth) else None
     journals = sorted(folder.glob("*.journal.jsonl"))
     programs = Programs(folder)
     found = []

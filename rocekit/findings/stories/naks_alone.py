@@ -1,4 +1,4 @@
-"""Losses that NAKs alone tell, where the capture has no request of their direction.
+"""Losses that NAKs alone tell: the capture has no request of their direction, or no repeat that obeys them.
 
 A NAK "PSN sequence error" says that a packet came before the one that was expected (IBA Vol. 1, 9.7.5.1.1).
 Whether that one was lost or only overtaken, the requests show: it comes late, or it is sent again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS
+from rocekit.findings.stories.copies import misses_packets
 from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
@@ -21,10 +22,27 @@ _ANSWERS: Final = frozenset({"ACK", "ATOMIC_ACK", "READ_RESPONSE", "CNP"})
 
 
 def doubt_naks_alone(evidence: Evidence, stories: Sequence[Story]) -> None:
-    """A loss that only NAKs tell is only probable where the capture has no request of that direction."""
+    """A loss that only NAKs tell is only probable where the capture has no request of that direction.
+
+    So it is where no repeat obeys them, and the packet was acknowledged behind them, or the capture misses
+    packets: it arrived late, or the capture lacks the repeat, or what made the NAK old.
+    """
     for story in naks_alone(evidence, stories):
         if story.rule == LOSS:
             story.certain, story.or_overtaken, story.places = False, True, []
+    for story in stories:
+        if story.rule == LOSS and story.certain and not story.places and _is_not_obeyed(story):
+            story.certain, story.or_overtaken = False, True
+
+
+def _is_not_obeyed(story: Story) -> bool:
+    """Whether the requester did not go back for the NAKs, and it may be because the packet arrived."""
+    if not story.naks:
+        return False
+    if story.go_backs:
+        return story.go_backs[0].cause == "timeout" and misses_packets(story.connection)
+    transfer, last_ns = story.held_by(), story.naks[-1].time_ns
+    return transfer is not None and transfer.acked_ns is not None and transfer.acked_ns > last_ns
 
 
 def naks_alone(evidence: Evidence, stories: Sequence[Story]) -> list[Story]:

@@ -144,3 +144,48 @@ def test_the_first_packet_of_a_go_back_whose_second_one_the_capture_lacks(whole:
     (found,) = of_rule(t.findings(), "reordering")
     assert ("probably" in found.title) != whole, found.title
     assert ("may be the first of these" in found.advice) != whole
+
+
+def test_a_nak_that_nobody_obeys_names_a_packet_that_may_have_come() -> None:
+    """146 of the pass before comes within the repeat, and draws a NAK for 143, which comes right behind it."""
+    t = Talk()
+    t.common = {"identification": 0}
+    quiet(t)
+    t.write(140, 4, lost={142})
+    t.write(144, 4)
+    t.wait(MS)
+    t.nak(142)
+    t.wait(9 * MS)
+    t.write(140, 4, only=(142,))
+    t.write(144, 4, only=(146,))
+    t.write(140, 4, only=(143,))
+    t.write(144, 4)
+    t.wait(300 * US)
+    nak = t.nak(143)
+    t.wait(30 * US)
+    t.ack(143)
+    t.ack(147)
+    (found,) = of_rule(t.findings(), "loss")
+    assert nak in found.frames
+    assert found.evidence["psns"] == [142, 146, 143]
+    assert found.evidence["probably_lost_packets"] == 2  # 146, and 143
+
+
+@pytest.mark.parametrize("misses", [False, True])
+def test_a_nak_behind_which_a_timer_runs_out(misses: bool) -> None:
+    """Where the capture misses packets, it may lack the ACK that made the NAK an old one."""
+    t = Talk()
+    for psn in range(10, 140):
+        if not misses or psn != 100:
+            t.send(psn)
+        t.wait(20 * US)
+        t.ack(psn)
+    t.write(140, 6)
+    t.wait(500 * US)
+    t.nak(143)
+    t.wait(TIMEOUT)
+    t.write(140, 6, only=(143, 144, 145))
+    t.wait(20 * US)
+    t.ack(145)
+    found = [f for f in t.findings() if f.rule == "loss"]
+    assert [("probably" in f.title) for f in found] == [misses], [f.title for f in found]

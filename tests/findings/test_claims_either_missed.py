@@ -147,7 +147,7 @@ def test_the_first_packet_of_a_go_back_whose_second_one_the_capture_lacks(whole:
 
 
 def test_a_nak_that_nobody_obeys_names_a_packet_that_may_have_come() -> None:
-    """146 of the pass before comes within the repeat, and draws a NAK for 143, which comes right behind it."""
+    """146 of the pass before comes within the repeat, and draws a NAK for 143, which comes behind it."""
     t = Talk()
     t.common = {"identification": 0}
     quiet(t)

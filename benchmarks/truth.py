@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/truth.py                    # makes the experiments, and scores them
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
     .venv/bin/python benchmarks/truth.py make FOLDER --drawn 1-20   # makes what chance draws from seeds
+    .venv/bin/python benchmarks/truth.py make FOLDER --ipv6 --drawn 1-20   # the same over IPv6
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
     .venv/bin/python benchmarks/truth.py score FOLDER --as no-naks   # of captures that hold less
     .venv/bin/python benchmarks/truth.py score FOLDER --neighbours   # of every kind of them (--write)
@@ -29,6 +30,7 @@ sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 from truth_bench.drawn import PREFIX, RECORDED, experiment_of  # noqa: E402
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
 from truth_bench.neighbours import NEIGHBOURS, known  # noqa: E402
+from truth_bench.over_ipv6 import PREFIX as OVER_IPV6  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
 from truth_bench.score import Scored, folders, neighbours_table, score, table, unfit, wrong_lines  # noqa: E402
 from truth_bench.unusual import UNUSUAL  # noqa: E402
@@ -103,6 +105,7 @@ def main() -> int:
     parser.add_argument("--unusual", action="store_true", help="make what is seldom met instead")
     parser.add_argument("--recorded", action="store_true", help="and record their programs' verbs calls")
     parser.add_argument("--drawn", metavar="SEEDS", help="make what chance draws from them instead: 1-20")
+    parser.add_argument("--ipv6", action="store_true", help="make them between IPv6 GIDs")
     parser.add_argument("--as", dest="neighbour", help="score less good captures; A,B: va and vb are unlike")
     parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
@@ -117,6 +120,8 @@ def main() -> int:
         except ValueError as error:
             parser.error(str(error))
     names = given.only or _names(parser, given)
+    if given.ipv6:
+        names = [OVER_IPV6 + name for name in names]
     unknown = [name for name in names if not _is_known(name)]
     if unknown:
         parser.error(f"no experiment {', '.join(sorted(unknown))}")

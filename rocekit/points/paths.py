@@ -102,6 +102,8 @@ class Path:
             always, where both have all.
         kinds: missing packets by kind.
         unrecorded: seen at the first alone, of which the second records none; has_only: what it has.
+        at_least: whether more may be missing, and have come twice: of packets that are alike, as over IPv6
+            those sent again, one that was lost and one that came twice look like two that came.
         unanswered: whether there are missing packets of which no ACK could tell that they arrived (UC, UD).
     """
 
@@ -128,6 +130,7 @@ class Path:
     unanswered: bool = False
     unrecorded: int = 0
     has_only: str = ""
+    at_least: bool = False
 
     @property
     def clean(self) -> bool:
@@ -145,9 +148,10 @@ class Path:
             missed = max(self.missed_second, self.only_second if self.unanswered else 0)
             gappy = self.missing and missed > _GAPPY * (self.packets + self.only_second)
             gone = f"are not at {second}, lost or missed" if gappy else f"never reached {second}"
+            least = "at least " if self.at_least else ""
             found = (
-                f"of {packets} seen at {first} {self.missing:,} {gone}, "
-                f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
+                f"of {packets} seen at {first} {least}{self.missing:,} {gone}, "
+                f"{self.overtaken:,} {were} overtaken, {least}{self.doubled:,} came twice"
             )
             kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
             if len(kinds) > 1 or self.kinds["requests"] != self.missing:
@@ -297,6 +301,7 @@ class Paths:
             "missing": path.missing,
             "overtaken": path.overtaken,
             "doubled": path.doubled,
+            "at_least": path.at_least,
             "only_second": path.only_second,
             "missed_second": path.missed_second,
             "outside": path.outside,
@@ -377,7 +382,14 @@ class Paths:
             bool(_IS_UNANSWERED[self._sightings.opcode[rows]].any()),
             int(out.sum()),
             has_only,
+            bool(doubled.any()) and self._are_alike(own, alone[doubled]),
         )
+
+    def _are_alike(self, own: Rows, doubled: Ints) -> bool:
+        """Whether nothing tells packets from others that were sent, copies that came twice aside."""
+        rows = np.setdiff1d(own, doubled)
+        alike = self._sightings.identity[rows[self._sightings.ip_id[rows] == 0]]
+        return len(distinct(alike)) < len(alike)
 
     def _clean(
         self, src: str, dst: str, own: Rows, first: int, second: int, beyond: Sequence[int], by: str

@@ -227,7 +227,7 @@ class Repeats:
         ):
             run = self._new_run(r, i, p)
             late = self.tentative
-            if late is not None and late.psn == p - 1 and (standing is None or standing.psn < p):
+            if late is not None and self._is_next(late, p) and (standing is None or standing.psn < p):
                 self._reclassify(late, run)
             elif self.copy is not None and self._follows_copy(p):
                 copy, self.copy = self.copy, None
@@ -247,6 +247,18 @@ class Repeats:
         self.tentative = None
         self.run = run
         self._add_repeat(run, r, i, p, seen, transfer)
+
+    def _is_next(self, late: Event, p: int) -> bool:
+        """Whether ``p`` follows a request that filled a hole: a READ's takes the PSNs of its responses."""
+        if late.psn == p - 1:
+            return True
+        transfer = self.ledger.find(late.psn)
+        return (
+            transfer is not None
+            and transfer.is_read
+            and transfer.first_psn == late.psn
+            and transfer.last_psn == p - 1
+        )
 
     def is_of_run(self, ip_id: int) -> bool:
         """Whether a packet was sent in the go-back under way, by its identification in a sender's count."""

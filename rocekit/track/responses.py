@@ -308,7 +308,7 @@ class Responses:
             transfer.responses_missing.remove(p)
             if self._is_late(transfer, r, i, p):
                 late = happened("response_late", time_ns, frame, p, p, 1)
-                late.last_ns = time_ns
+                late.last_ns, late.ip_id = time_ns, r.ip_id[i]
                 self.ledger.give(transfer, late)
             elif transfer.met("repeat"):
                 self._response_again(transfer, r, i, p, first_sight=True)

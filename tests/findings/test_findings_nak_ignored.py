@@ -184,3 +184,26 @@ def test_two_naks_before_one_repeat_share_the_wait() -> None:
     assert found.evidence["count"] == 2
     assert found.evidence["waits"] == 1
     assert found.evidence["waited_ns"] == found.evidence["waited_max_ns"]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_go_back_that_goes_on_with_the_packet_of_the_nak_ignored_nothing(sent: bool) -> None:
+    """That packet was lost too, behind the capture, so that the timer ran out."""
+    t = _talk()
+    t.send(99)
+    t.ack(99)
+    for psn in (101, 102, 103):
+        t.send(psn)
+    t.nak(100)
+    t.wait(100 * US)
+    t.send(100)
+    if not sent:
+        t.send(101)
+    t.nak(101)
+    for psn in (101, 102, 103)[not sent :]:
+        t.send(psn)
+    t.wait(4 * TIMEOUT)
+    for psn in (101, 102, 103):
+        t.send(psn)
+    t.ack(103)
+    assert (RULE in [f.rule for f in t.findings()]) == (not sent)

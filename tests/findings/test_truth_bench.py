@@ -8,11 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
+import truth_marks
 from capture_bytes import Frame, pcap
 from places import OTHERS
+from truth_bench.drawn import experiment_of
 from truth_bench.judge import Drops, Fate, Judge, What, seen_from
-from truth_bench.neighbours import NEIGHBOURS, UNLIKE, known
-from truth_bench.packets import Packet
+from truth_bench.neighbours import NEIGHBOURS, UNLIKE, known, make
+from truth_bench.packets import Packet, read
 from truth_bench.scene import RIGHT, SILENT, UNDECIDED, WRONG
 from truth_bench.score import counted, open_wire, score, table, unfit, wrong_lines
 from truth_bench.sets import Side, Wire
@@ -403,3 +405,59 @@ def test_a_response_that_a_later_one_showed_missing_is_the_cause_though_another_
     judge, side = talk.judge(between_b=1)
     assert judge.of_response(side, 2, side.requests[-1]) == Fate(What.RESPONSE, "between", B)
     assert judge.of_response(side, 3, side.requests[-1]).what is What.RESPONSE_LATE
+
+
+def over_ipv6(number: int, psn: int, *, cut: int = 200) -> bytes:
+    """A frame over IPv6 as the lab numbers it: in the lower 16 bits of the flow label."""
+    data = build_frame(
+        "RC_RDMA_WRITE_ONLY",
+        src="fd00:9::1",
+        dst="fd00:9::2",
+        payload=bytes(64),
+        psn=psn,
+        dest_qpn=0x11,
+        rkey=1,
+        remote_va=1,
+        dma_length=64,
+    )
+    return (data[:16] + number.to_bytes(2) + data[18:])[:cut]
+
+
+def test_over_ipv6_the_labs_numbers_tell_a_packet_from_the_one_that_it_repeats(tmp_path: Path) -> None:
+    """The first one of two that are alike was lost: the truth knows it, the captures do not."""
+    at_ns = 1_700_000_000_000_000_000
+    captures = {"va": [(7, 0), (8, 300_000)], "vb": [(8, 305_000)]}
+    numbers = {}
+    for point, packets in captures.items():
+        path = tmp_path / f"{point}.pcap"
+        path.write_bytes(pcap([Frame(over_ipv6(n, 5), at_ns + ns) for n, ns in packets], unit="ns"))
+        numbers[point] = truth_marks.take(path)
+    va, vb = (read(tmp_path / f"{point}.pcap", numbers[point]) for point in captures)
+    wire = Wire(("fd00:9::1", "fd00:9::2"), va, vb)
+    first, second = wire.paths["fd00:9::1", "fd00:9::2"].sent
+    assert (first.got_through, second.got_through) == (False, True)
+    assert not second.doubled
+    data = (tmp_path / "va.pcap").read_bytes()
+    assert over_ipv6(0, 5) in data
+    assert over_ipv6(8, 5) not in data
+
+
+def test_experiments_over_ipv6_are_the_same_with_other_addresses() -> None:
+    plain, over = experiment_of("drawn-1301"), experiment_of("ipv6-drawn-1301")
+    assert (plain.ip_version, over.ip_version) == (4, 6)
+    assert over.faults == plain.faults
+    assert over.client == plain.client.replace("-x 1", "-x 2")
+    assert experiment_of("ipv6-rping-between").client == "rping -c -a fd00:9::2 -C 30 -S 4096"
+
+
+@pytest.mark.parametrize("kind", ["cut-54", "routed", "no-responses", "one-port"])
+def test_neighbours_are_of_ipv6_too(tmp_path: Path, kind: str) -> None:
+    source, target = tmp_path / "a" / "va.pcap", tmp_path / "b" / "va.pcap"
+    source.parent.mkdir()
+    target.parent.mkdir()
+    at_ns = 1_700_000_000_000_000_000
+    source.write_bytes(pcap([Frame(over_ipv6(0, n), at_ns + n) for n in range(9)], unit="ns"))
+    make(kind, source, target)
+    found = read(target)
+    assert len(found) == (18 if kind == "routed" else 9)
+    assert {(p.src, p.dest_qpn) for p in found} == {("fd00:9::1", 0x11)}

@@ -2,7 +2,7 @@
 
 ``truth_inside.py NAME…``, on a wire of three devices. A folder has ``va.pcap`` and ``vb.pcap`` (captured at
 the same time), journals of some, what the programs said, and ``truth.json``: tc's counters of each fault,
-what rxe's hw_counters went up by, and how the programs ended.
+what rxe's hw_counters went up by, how the programs ended, and over IPv6 each packet's number.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parents[1])]
 
+import truth_marks  # noqa: E402
 from lab_forks import Forks, Run  # noqa: E402
 from truth_bench.drawn import experiment_of  # noqa: E402
 from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, CM_ATTRIBUTES, LARGE, OPCODES, Experiment, Fault  # noqa: E402
+from truth_bench.packets import HEADER_BYTES  # noqa: E402
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening  # noqa: E402
 from rocekit.lab.net import A, B, LabError, tool  # noqa: E402
@@ -43,9 +45,11 @@ START_S = 60.0
 """How long programs may need before they send."""
 QUIET_S = 0.4
 """How long no packet comes before the captures end."""
-ROCE = ("match", "ip", "protocol", "17", "0xff", "match", "u16", "4791", "0xffff", "at", "22")
-#: QP 1 is the connection manager's: behind 20 bytes of IP and 8 of UDP.
-CM = ("match", "u32", "1", "0xffffff", "at", "32")
+#: tc's words for the IP versions.
+PROTOCOLS = {4: "ip", 6: "ipv6"}
+
+#: The preference of a fault's first filter; those below let the connection manager's packets pass.
+FIRST_OF_FAULT = 3
 
 Program = subprocess.Popen[bytes] | Run
 
@@ -58,20 +62,45 @@ def hook(fault: Fault) -> tuple[str, str]:
     ]
 
 
-def matches(fault: Fault) -> list[tuple[str, ...]]:
+def u32(size: int, value: int | str, mask: int | str, at: int, version: int) -> tuple[str, ...]:
+    """tc's words for a match at a place behind a header of IPv4, or of the version that there is."""
+    return (
+        "match",
+        f"u{size}",
+        str(value),
+        str(mask),
+        "at",
+        str(at - HEADER_BYTES[4] + HEADER_BYTES[version]),
+    )
+
+
+def of_roce(version: int) -> tuple[str, ...]:
+    protocol = "9" if version == 4 else "6"
+    return ("match", "u8", "17", "0xff", "at", protocol, *u32(16, 4791, "0xffff", 22, version))
+
+
+def of_cm(version: int) -> tuple[str, ...]:
+    """QP 1 is the connection manager's: behind the IP header and 8 bytes of UDP."""
+    return u32(32, 1, "0xffffff", 32, version)
+
+
+def matches(fault: Fault, version: int = 4) -> list[tuple[str, ...]]:
     """tc's u32 matches of the packets that a fault is for."""
+    roce = of_roce(version)
     if fault.of == "odd-qpns":
-        return [(*ROCE, "match", "u8", "1", "1", "at", "35")]
+        return [(*roce, *u32(8, 1, "1", 35, version))]
     if fault.of == "large":
-        return [(*ROCE, "match", "u16", f"{value:#x}", f"{mask:#x}", "at", "2") for value, mask in LARGE]
+        at = "2" if version == 4 else "4"  # IPv6's length is without its header
+        return [(*roce, "match", "u16", f"{value:#x}", f"{mask:#x}", "at", at) for value, mask in LARGE]
     if is_of_cm(fault):
         if fault.of == "cm":
-            return [(*ROCE, *CM)]
-        return [(*ROCE, *CM, "match", "u16", f"{CM_ATTRIBUTES[fault.of]:#x}", "0xffff", "at", "64")]
+            return [(*roce, *of_cm(version))]
+        attribute = f"{CM_ATTRIBUTES[fault.of]:#x}"
+        return [(*roce, *of_cm(version), *u32(16, attribute, "0xffff", 64, version))]
     masks = OPCODES[fault.of]
     if not masks:
-        return [ROCE]
-    return [(*ROCE, "match", "u8", f"{value:#x}", f"{mask:#x}", "at", "28") for value, mask in masks]
+        return [roce]
+    return [(*roce, *u32(8, f"{value:#x}", f"{mask:#x}", 28, version)) for value, mask in masks]
 
 
 def is_of_cm(fault: Fault) -> bool:
@@ -84,37 +113,43 @@ def is_filter(fault: Fault) -> bool:
     return fault.how.split()[0] in ("drop", "cut")
 
 
-def prepare(fault: Fault) -> None:
+def prepare(fault: Fault, version: int) -> None:
     """What a filter needs, so that it starts with one command."""
     interface, direction = hook(fault)
-    if "clsact" not in tool("tc", "qdisc", "show", "dev", interface):
-        tool("tc", "qdisc", "add", "dev", interface, "clsact")
+    need_clsact(interface)
     if is_of_cm(fault):
         return
-    where = ("dev", interface, direction, "protocol", "ip", "prio", "1")
-    tool("tc", "filter", "add", *where, "u32", *CM, "action", "pass")
+    where = ("dev", interface, direction, "protocol", PROTOCOLS[version], "prio", "2")
+    tool("tc", "filter", "add", *where, "u32", *of_cm(version), "action", "pass")
 
 
-def put(fault: Fault) -> None:
+def need_clsact(interface: str) -> None:
+    """What filters hang on."""
+    if "clsact" not in tool("tc", "qdisc", "show", "dev", interface):
+        tool("tc", "qdisc", "add", "dev", interface, "clsact")
+
+
+def put(fault: Fault, version: int) -> None:
     """Start a fault."""
     interface, direction = hook(fault)
     first, *rest = fault.how.split()
+    protocol = PROTOCOLS[version]
     add: tuple[str, ...]
     if is_filter(fault):
-        add = ("tc", "filter", "add", "dev", interface, direction, "protocol", "ip", "prio")
+        add = ("tc", "filter", "add", "dev", interface, direction, "protocol", protocol, "prio")
         how = ["action", "drop"]
         if first == "drop":
             kind = "netrand" if rest[1:] == ["at", "random"] else "determ"
             how = ["action", "gact", "pass", "random", kind, "drop", rest[0]]
-        for prio, match in enumerate(matches(fault), start=2):
+        for prio, match in enumerate(matches(fault, version), start=FIRST_OF_FAULT):
             tool(*add, str(prio), "u32", *match, *how)
         return
     tool("tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "prio", "priomap", *["0"] * 16)
     tool("tc", "qdisc", "add", "dev", interface, "parent", "1:3", "handle", "30:", *shlex.split(fault.how))
-    add = ("tc", "filter", "add", "dev", interface, "parent", "1:", "protocol", "ip", "prio")
+    add = ("tc", "filter", "add", "dev", interface, "parent", "1:", "protocol", protocol, "prio")
     if not is_of_cm(fault):
-        tool(*add, "1", "u32", *CM, "flowid", "1:1")
-    for prio, match in enumerate(matches(fault), start=2):
+        tool(*add, "1", "u32", *of_cm(version), "flowid", "1:1")
+    for prio, match in enumerate(matches(fault, version), start=2):
         tool(*add, str(prio), "u32", *match, "flowid", "1:3")
 
 
@@ -127,12 +162,15 @@ def counted(fault: Fault) -> dict[str, int]:
     return _qdisc(json.loads(tool("tc", "-s", "-j", "qdisc", "show", "dev", interface)))
 
 
-def remove(fault: Fault) -> dict[str, int]:
+def remove(fault: Fault, version: int) -> dict[str, int]:
     """End a fault; what tc counted. First nothing more is dropped, so that nothing is after the count."""
     interface, direction = hook(fault)
     if is_filter(fault):
-        stop = f"filter add dev {interface} {direction} protocol ip prio 1 u32 match u32 0 0 action pass"
-        show, end = f"filter show dev {interface} {direction}", f"qdisc del dev {interface} clsact"
+        protocol = PROTOCOLS[version]
+        stop = (
+            f"filter add dev {interface} {direction} protocol {protocol} prio 1 u32 match u32 0 0 action pass"
+        )
+        show, end = f"filter show dev {interface} {direction}", f"filter del dev {interface} {direction}"
     else:
         stop = f"qdisc change dev {interface} parent 1:3 handle 30: netem loss 0%"
         show, end = f"qdisc show dev {interface}", f"qdisc del dev {interface} root"
@@ -145,7 +183,7 @@ def _filters(shown: list[dict[str, Any]]) -> dict[str, int]:
     sums = {"packets": 0, "drops": 0}
     for entry in shown:
         for action in entry.get("options", {}).get("actions", ()):
-            if entry.get("pref", 0) >= 2 and "stats" in action:
+            if entry.get("pref", 0) >= FIRST_OF_FAULT and "stats" in action:
                 sums["packets"] += int(action["stats"]["packets"])
                 sums["drops"] += int(action["stats"]["drops"])
     return sums
@@ -333,10 +371,10 @@ def later(
             if not wait_for_packets(device, start[device], fault.after, limit_s):
                 return
             log.append({"time_ns": time.time_ns(), "what": "fault begins", "fault": asdict(fault)})
-            put(fault)
+            put(fault, experiment.ip_version)
             if fault.seconds:
                 time.sleep(fault.seconds)
-                counters = remove(fault)
+                counters = remove(fault, experiment.ip_version)
                 log.append({"time_ns": time.time_ns(), "what": "fault ends", "counters": counters})
     if experiment.killed is not None and wait_for_packets(
         B.device, start[B.device], experiment.killed.after, limit_s
@@ -357,9 +395,13 @@ def run(experiment: Experiment, forks: Forks | None) -> dict[str, Any]:
     clear()
     for fault in experiment.faults:
         if is_filter(fault):
-            prepare(fault)
+            prepare(fault, experiment.ip_version)
         if not fault.after:
-            put(fault)
+            put(fault, experiment.ip_version)
+    if experiment.ip_version == 6:
+        for point in POINTS:
+            need_clsact(point)
+        truth_marks.number(POINTS)
     captures = Captures(folder, experiment.snaplen)
     counters, others = hw_counters(), elsewhere()
     log: list[dict[str, Any]] = []
@@ -387,8 +429,13 @@ def run(experiment: Experiment, forks: Forks | None) -> dict[str, Any]:
         "programs": programs.ended,
         "captured": captured,
         "log": log,
-        "hosts": {"a": {"ip": A.ipv4, "device": A.device}, "b": {"ip": B.ipv4, "device": B.device}},
+        "hosts": {
+            name: {"ip": end.ipv4 if experiment.ip_version == 4 else end.ipv6, "device": end.device}
+            for name, end in (("a", A), ("b", B))
+        },
     }
+    if experiment.ip_version == 6:
+        truth["marks"] = {point: truth_marks.take(folder / f"{point}.pcap") for point in POINTS}
     clear()
     truth["seconds"] = round(time.monotonic() - began, 1)
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")

@@ -27,6 +27,10 @@ _LEAST: Final = 8
 _NEARLY_ALL: Final = 90
 #: Copies of a mirror come sooner; what comes later may be of a QP that was used again.
 _SOON_NS: Final = 100_000_000
+#: The network makes copies within this time; a requester needs longer to ask again.
+_AT_ONCE_NS: Final = 50_000
+#: Interrupts of NICs are gathered for as long, or shorter.
+_STAMPED_LATE_NS: Final = 250_000
 
 #: Transports whose requesters send again.
 _RELIABLE: Final = frozenset({"RC", "XRC"})
@@ -58,9 +62,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         lacking = _lacks_packets(evidence, connection)
         disorder = lacking or _is_disordered(evidence, connection) or not _are_soon(copies)
         single = [c for c in copies if id(c[0]) not in runs]
-        yield from _sent_once(connection, [c for c in single if c[0].copied or not disorder])
+        open_ = {
+            id(c[0])
+            for c in single
+            if not c[0].copied and (disorder or _is_late_answer(*c) or c[0].time_ns == connection.last_ns)
+        }
+        yield from _sent_once(connection, [c for c in single if id(c[0]) not in open_])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
-        either = [c for c in single if disorder and not c[0].copied]
+        either = [c for c in single if id(c[0]) in open_]
         yield from _by_either(connection, either, _LACKING if lacking else _DISORDER)
     for connection in evidence.connections:
         if connection.id in every:
@@ -182,6 +191,20 @@ def _lacks_packets(evidence: Evidence, connection: Connection) -> bool:
     return any(t.responses_missing for t in transfers)
 
 
+def _is_late_answer(event: Event, transfer: Transfer | None) -> bool:
+    """Whether a response came again later than a network makes copies: its requester may have asked again."""
+    if event.kind != "response_repeat" or transfer is None:
+        return False
+    before = [
+        e.time_ns
+        for e in transfer.events
+        if e.kind == "response_repeat" and e.psn <= event.psn <= e.last_psn and e.time_ns < event.time_ns
+    ]
+    if transfer.acked_ns is not None and event.psn == transfer.last_psn:
+        before.append(transfer.acked_ns)
+    return not any(0 <= event.time_ns - ns < _AT_ONCE_NS for ns in before)
+
+
 def _is_disordered(evidence: Evidence, connection: Connection) -> bool:
     """Whether packets of a connection arrived out of order."""
     return any(story.rule == REORDERING and story.connection is connection for story in evidence.stories)
@@ -219,18 +242,17 @@ def _duplicates(transfer: Transfer) -> Iterator[Event]:
     """The packets of a transfer that came twice, though the requester did not repeat the request.
 
     Each request gets one response. A request that got an RNR NAK was not executed, so its repeat counts as
-    the first one.
+    the first one. A request may be stamped later than its response, as where interrupts are gathered.
     """
-    requested: list[int] = []
+    requested = [(e.psn, e.time_ns) for e in transfer.events if e.kind == "repeat" and e.cause != "rnr"]
     responses: dict[int, int] = {}
     for event in transfer.events:
         if event.kind == "duplicate":
             yield event
-        elif event.kind == "repeat" and event.cause != "rnr":
-            requested.append(event.psn)
         elif event.kind == "response_repeat" and not event.first_sight:
             responses[event.psn] = responses.get(event.psn, 1) + 1
-            if responses[event.psn] > 1 + sum(psn <= event.psn for psn in requested):
+            until_ns = event.time_ns + _STAMPED_LATE_NS
+            if responses[event.psn] > 1 + sum(psn <= event.psn and ns <= until_ns for psn, ns in requested):
                 yield event
 
 

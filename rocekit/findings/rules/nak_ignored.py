@@ -79,7 +79,20 @@ def _of_direction(evidence: Evidence, connection: Connection, side: int) -> tupl
                 obeyed.append(event.time_ns - (_came_ns(evidence, pending[-1][0]) or event.time_ns))
             repeated = event.sent_psn
             pending.clear()
+        elif event.kind == "repeat" and pending:
+            pending = [(nak, t) for nak, t in pending if not _is_sent_behind(evidence, nak, event)]
     return ignored, obeyed
+
+
+def _is_sent_behind(evidence: Evidence, nak: Event, repeat: Event) -> bool:
+    """Whether a go-back under way went on behind a NAK with the packet that it names.
+
+    To obey the NAK, the requester would have sent just that one. It was lost, so the timer ran out.
+    """
+    if not (nak.ignored and repeat.psn <= nak.psn <= repeat.last_psn):
+        return False
+    came_ns = _came_ns(evidence, nak)
+    return came_ns is not None and came_ns <= repeat.time_ns
 
 
 def _came_ns(evidence: Evidence, nak: Event) -> int | None:

@@ -10,6 +10,7 @@ from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.capture_view import NEAR
 from rocekit.findings.stories.overtaken import is_in_file_order
 from rocekit.findings.stories.story import affected, late_of
+from rocekit.findings.stories.unidentified import fills_gap_openly
 from rocekit.findings.stories.unseen_rnrs import behind_refusals
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
@@ -68,7 +69,8 @@ def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bo
     behind = any(id(s) in refused for s in stories)
     gappy = of_response and any(s.gappy and not s.certain for s in stories)
     stamped = any(not s.certain and not s.naks and is_in_file_order(s) for s in stories)
-    ground = _GROUND
+    filled = any(map(fills_gap_openly, stories))
+    ground = _FILLED if filled else _GROUND
     for holds, words in ((stamped, _STAMPED), (gappy, _GAPPY), (behind, _BEHIND_REFUSAL), (bare, _BARE)):
         ground = words if holds else ground
     advice = RULE.what_to_do + (ground if guessed else "")
@@ -76,7 +78,8 @@ def _of_way(stories: list[Story], refused: set[int], troubled: bool, ordered: bo
         cost, advice = _free_responses(taken, cost)
     elif not costly:
         cost, advice = _free(connection, taken, cost, troubled)
-        advice += _STAMPED if stamped else _FIRST if any(s.gappy and not s.certain for s in stories) else ""
+        first = any(s.gappy and not s.certain for s in stories)
+        advice += _STAMPED if stamped else _FIRST if first else _FILLED if filled else ""
     return RULE.finding(
         f"{what}{delay} on {connection.way(side ^ of_response)}: {cost}",
         connection=connection,
@@ -243,6 +246,10 @@ _STAMPED: Final = (
 _GAPPY: Final = (
     " “Probably” means: the capture lacks packets that were acknowledged, or responses that nobody asked for "
     "again. A response that it has behind later ones may be to a request that it lacks."
+)
+_FILLED: Final = (
+    " “Probably” means: this requester goes back as soon after a gap, and no IPv4 identification tells "
+    "whether the packet that filled it came late, or was sent again."
 )
 RULE = Rule(
     "reordering",

@@ -82,7 +82,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     stories = join_late_packets(evidence, sorted(stories, key=Story.first_ns))
     find_reordering(stories)
     doubt_firsts(stories)
-    doubt_unidentified(stories)
+    doubt_unidentified(evidence, stories)
     doubt_beside_lateness(stories)
     doubt_unseen_rnrs(stories)
     doubt_behind_rnrs(stories)

@@ -88,7 +88,7 @@ cdef class StoryBuilder:
     @cython.locals(transfer=Transfer)
     cpdef bint _is_acked(self, Story story, int64_t time_ns)
 
-    @cython.locals(last=GoBack)
+    @cython.locals(last=GoBack, at_once=bint, cut=bint)
     cpdef bint _belongs(self, Story story, GoBack run)
 
     @cython.locals(story=Story, at=Py_ssize_t, end=Py_ssize_t, run=GoBack)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _WAITED: Final = 0.9
 #: No requester, however wrong its timer, sends again after so small a share of it.
 _AT_ONCE: Final = 0.05
+#: A packet that comes again so soon was duplicated by the network.
+_AT_ONCE_NS: Final = 50_000
 #: How many of the latest holes are searched for a PSN.
 _RECENT_HOLES: Final = 256
 #: How many of the latest stories are searched for the one that an event belongs to.
@@ -311,9 +313,12 @@ class StoryBuilder:
             and run.first_psn == story.psn
             and self._only_fills_hole(story, last)
         ):
-            if not _is_cut_go_back(last, run):
+            # So soon, and without identifications, the network may have made a copy of what was sent again.
+            at_once = run.time_ns - last.time_ns < _AT_ONCE_NS and not last.opener.ip_id
+            cut = _is_cut_go_back(last, run)
+            if not cut:
                 last.be_late()
-            elif not last.resent:
+            if at_once or (cut and not last.resent):
                 story.certain = False  # without an identification it may have been late all the same
             return True
         if run.after_ack or self._is_acked(story, run.time_ns):

@@ -180,6 +180,22 @@ class CaptureView:
         found = self.sightings.transmissions(self.connection, side, psn, request=request)
         return [t for t in found if self._bad.isdisjoint(t.frames.values())]
 
+    def may_be_another(self, place: LossPlace) -> bool:
+        """Whether a request that was lost may be one like it that arrived, and that one was lost instead.
+
+        A packet may take as long as others with its PSN did, and longer.
+        """
+        first, last = self.points[0], self.points[-1]
+        sent = self.sent(place.psn, request=True)
+        arrived = [(t.times_ns[first], t.times_ns[last]) for t in sent if {first, last} <= t.times_ns.keys()]
+        longest_ns = max((came - went for went, came in arrived), default=0)
+        return place.where == BETWEEN and any(
+            0 < came - t.times_ns[first] <= 2 * longest_ns
+            for t in sent
+            if first in t.times_ns and last not in t.times_ns and t.frames[first] in place.seen
+            for _, came in arrived
+        )
+
     def last_sent(
         self, psn: int, since_ns: int, until_ns: int, *, request: bool = True
     ) -> Transmission | None:

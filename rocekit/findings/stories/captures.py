@@ -19,6 +19,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.capture_view import OVERTAKEN, CaptureView
 from rocekit.findings.stories.copies import is_first_behind, lost_copies, was_overtaken
+from rocekit.findings.stories.doubts import lacks_requests
 from rocekit.findings.stories.loss_place import BEFORE, BEYOND, LossPlace
 from rocekit.findings.stories.unidentified import unidentified_ways, way_of
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
@@ -73,7 +74,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             continue  # one had not begun yet, or had ended: what it lacks was not lost for that
         before = story.rule, story.certain, story.psn, story.places
         if story.naks:
-            _decide_nak(view, story)
+            own = evidence.transfers_of.get(way_of(story), ())
+            _decide_nak(view, story, lacked=story.gappy and lacks_requests(own))
         elif story.repeats:
             _decide_silence(view, story)
             if view.refused:
@@ -86,7 +88,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
         if view.doubles and way_of(story) in unidentified:
             doubled.add(id(story))
         if view.disordered:
-            _doubt_in_disorder(view, story)
+            _doubt_in_disorder(view, story, identified=way_of(story) not in unidentified)
         if story.places and not any(view.was_running(place) for place in story.places):
             story.rule, story.certain, story.psn, story.places = before  # as one capture has it
         if story.places:
@@ -131,10 +133,11 @@ def _is_lost_between(view: CaptureView, story: Story) -> bool:
     return True
 
 
-def _doubt_in_disorder(view: CaptureView, story: Story) -> None:
+def _doubt_in_disorder(view: CaptureView, story: Story, *, identified: bool) -> None:
     """Leave open what only the order among the captures says, which is estimated, where many are overtaken.
 
     A repeat that the requester's own capture has not was none: the network doubled or delayed its packets.
+    And of packets that are alike, it is open which was lost.
     """
     runs = story.runs()
     if story.rule == NEEDLESS:
@@ -145,6 +148,8 @@ def _doubt_in_disorder(view: CaptureView, story: Story) -> None:
         until_ns = story.naks[-1].time_ns if story.naks else runs[0].time_ns
         if view.unaligned or not all(view.is_skipped(place.psn, until_ns) for place in story.places):
             story.certain, story.places = False, []
+    elif story.places and not identified and any(view.may_be_another(place) for place in story.places):
+        story.certain, story.places = False, []
 
 
 def _told_once(sightings: Sightings | None, stories: list[Story], refused: set[int]) -> list[Story]:
@@ -202,8 +207,12 @@ def _corrupted(evidence: Evidence) -> frozenset[int]:
     return frozenset(packet.frame for packet in evidence.observer.bad if packet.icrc_wrong)
 
 
-def _decide_nak(view: CaptureView, story: Story) -> None:
-    """Decide a story with NAKs: each names the packet that its responder missed."""
+def _decide_nak(view: CaptureView, story: Story, *, lacked: bool) -> None:
+    """Decide a story with NAKs: each names the packet that its responder missed.
+
+    Args:
+        lacked: all captures lack requests that were answered: what none has need not be lost.
+    """
     last, places = view.points[-1], []
     out_of_order = open_ = False
     for copy in lost_copies(story):
@@ -238,7 +247,8 @@ def _decide_nak(view: CaptureView, story: Story) -> None:
         out_of_order, open_ = out_of_order or bool(found), open_ or behind
     if places:
         # The last of a place's captures is the one that has not the packet, but for those beyond the last.
-        story.places = [p for p in places if p.where == BEYOND or p.files[-1] not in view.gappy]
+        seen = [p for p in places if p.where != BEFORE or not lacked]
+        story.places = [p for p in seen if p.where == BEYOND or p.files[-1] not in view.gappy]
         story.gappy = len(story.places) < len(places)
         # Where packets are overtaken, one that the capture missed may have been one of them. And behind the
         # last capture the packets leave open what one capture leaves open.

@@ -48,7 +48,15 @@ from rocekit.findings.stories.copies import (
     refused_too_soon,
     was_overtaken,
 )
-from rocekit.findings.stories.doubts import WINDOW, begins_in_part, may_be_full, may_be_stall, stalled_ways
+from rocekit.findings.stories.doubts import (
+    WINDOW,
+    begins_in_part,
+    is_gappy,
+    is_host_heard,
+    may_be_full,
+    may_be_stall,
+    stalled_ways,
+)
 from rocekit.findings.stories.overtaken import Overtaken
 from rocekit.findings.stories.story import GoBack, Story, longest_wait_ns
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
@@ -198,8 +206,8 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
         missed = requests is not None and story.psn > requests.begin
         if missed and not story.gave_up:
             return False  # the PSNs go on: there were responses, and the capture has none of them
-        story.certain = not missed and _is_host_heard(evidence, story)
-    if story.gave_up or tries >= _TRIES or (tries >= 2 and not heard):
+        story.certain = not missed and is_host_heard(evidence, story)
+    if story.gave_up or (tries >= _TRIES and not is_gappy(story.connection)) or (tries >= 2 and not heard):
         story.rule = RETRY_EXCEEDED if heard else PEER_SILENT
         return True
     return False
@@ -404,13 +412,6 @@ def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool, stalls
 def _is_answered(evidence: Evidence, story: Story) -> bool:
     """Whether the capture has any response to this direction."""
     return (story.connection.id, story.side) in evidence.answered
-
-
-def _is_host_heard(evidence: Evidence, story: Story) -> bool:
-    """Whether the capture has any packet from the responder's host to the requester's."""
-    src, dst = story.connection.ips[story.side], story.connection.ips[1 - story.side]
-    heard = {} if evidence.observer is None else evidence.observer.heard
-    return src is not None and dst is not None and (dst, src) in heard
 
 
 def _heard_peer(evidence: Evidence, connection: Connection, side: int) -> bool:

@@ -17,7 +17,7 @@ cpdef doubt_without_naks(object stories)
 cpdef doubt_short_waits(object evidence, object stories)
 
 
-@cython.locals(story=Story, lacks=dict, absent=dict, before=Connection, lacking=bint)
+@cython.locals(story=Story, lacks=dict, headless=dict, absent=dict, before=Connection, lacking=bint)
 cpdef doubt_gaps(object evidence, object stories)
 
 
@@ -36,7 +36,7 @@ cpdef dict _absent(object stories)
 cpdef object _missed(Connection connection)
 
 
-cpdef bint _is_gappy(Connection connection)
+cpdef bint is_gappy(Connection connection)
 
 
 @cython.locals(run=GoBack)

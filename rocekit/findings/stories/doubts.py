@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import GoBack, Story
     from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 _NAKS_LACKING: Final = (
     " “Probably” means: this requester also went back sooner than any timer, so the capture lacks NAKs, and "
@@ -77,8 +78,8 @@ _BEHIND_ACK: Final = (
     "the packet may only have come late."
 )
 _BY_FILE: Final = (
-    " “Probably” means: the file has the packet behind its repeat, though its time is earlier. The host may "
-    "have taken it that late: another processor had it in its queue."
+    " “Probably” means: the file has the packet behind its repeat, or behind later ones, though its time is "
+    "earlier. The host may have taken it that late: another processor had it in its queue."
 )
 _AGAINST_FILE: Final = (
     " “Probably” means: by its time the NAK came behind the go-back, and the file has it before. So it is "
@@ -92,6 +93,8 @@ _FIRST_BEHIND: Final = (
 ON_TIME: Final = (0.98, 1.05)
 #: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
 _STALL_NS: Final = 60_000_000
+#: Nor one that was hardly so many times faster from packet to packet of that message.
+_SLOW: Final = 32
 #: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
 WINDOW: Final = 64
 #: A wait so many times shorter than the timeout is no timer's that merely started before.
@@ -163,7 +166,19 @@ def may_be_stall(evidence: Evidence, story: Story) -> bool:
     """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
     waited, timer_ns = story.go_backs[0].waited_ns, evidence.timeout_ns(story.connection, story.side)
     on_time = timer_ns is not None and ON_TIME[0] * timer_ns <= waited <= ON_TIME[1] * timer_ns
-    return waited < _STALL_NS and not on_time
+    return not on_time and (waited < _STALL_NS or _is_slow(story))
+
+
+def _is_slow(story: Story) -> bool:
+    """Whether the sender took long for the packets of a message before a wait, too: it stalls."""
+    run = story.go_backs[0]
+    sent = run.opener.sent_psn
+    for transfer in run.transfers:
+        gaps = sent - transfer.first_psn
+        if gaps > 0 and sent <= transfer.last_psn:
+            took_ns = run.time_ns - run.waited_ns - transfer.first_ns
+            return took_ns * _SLOW > run.waited_ns * gaps
+    return False
 
 
 def begins_in_part(run: GoBack) -> bool:
@@ -182,6 +197,7 @@ def may_be_full(story: Story) -> bool:
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Where the capture lacks packets that were acknowledged, a PSN that it lacks need not be lost."""
     lacks: dict[int, bool] = {}
+    headless: dict[tuple[int, int], bool] = {}
     absent = _absent(stories)
     before: Connection | None = None
     lacking = False
@@ -190,7 +206,7 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             before = story.connection
             found = lacks.get(before.id)
             if found is None:
-                found = lacks[before.id] = _is_gappy(before)
+                found = lacks[before.id] = is_gappy(before)
             lacking = found
         story.gappy = lacking
         if story.naks:
@@ -199,12 +215,32 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
                 story.certain = False
             elif story.rule == LOSS and is_first_behind(story):
                 story.certain, story.or_overtaken = False, True
+            elif story.rule == LOSS and story.hole is not None:
+                way = before.id, story.side
+                if way not in headless:
+                    headless[way] = lacks_requests(evidence.transfers_of.get(way, ()))
+                story.gappy = story.gappy or headless[way]
             continue
         if story.rule == LOSS and not lacking:
             story.gappy = _missed(before) * _FEW >= absent.get(before.id, 0) > 0
         late = story.of_response and story.rule == REORDERING and len(story.runs()) > 0
         if story.gappy and (late or story.rule == LOSS or story.rule in _DOUBTED):
             story.certain = False
+
+
+def is_host_heard(evidence: Evidence, story: Story) -> bool:
+    """Whether the capture has any packet from the responder's host to the requester's."""
+    src, dst = story.connection.ips[story.side], story.connection.ips[1 - story.side]
+    heard = {} if evidence.observer is None else evidence.observer.heard
+    return src is not None and dst is not None and (dst, src) in heard
+
+
+def lacks_requests(transfers: Sequence[Transfer]) -> bool:
+    """Whether a capture has responses of READs of which it lacks the request, with packets before them."""
+    for transfer in transfers[1:]:  # noqa: SIM110 - compiled, and a generator would not be
+        if transfer.is_read and not transfer.started:
+            return True
+    return False
 
 
 def doubt_missed_responses(evidence: Evidence, stories: Sequence[Story]) -> None:
@@ -283,7 +319,8 @@ def _missed(connection: Connection) -> int:
     return max(connection.missed_copies, sum([event.count for event in connection.missed]))
 
 
-def _is_gappy(connection: Connection) -> bool:
+def is_gappy(connection: Connection) -> bool:
+    """Whether a capture lacks so many packets that were acknowledged that it may lack any answer."""
     return _missed(connection) > GAPPY * connection.packets
 
 
@@ -311,7 +348,7 @@ def doubt_words(stories: Sequence[Story]) -> str:
         early = early or story.early
         gappy = gappy or (story.gappy and not story.begun)
         begun = begun or story.begun
-        if story.or_overtaken and story.rule == TAIL_LOSS:
+        if story.or_overtaken and story.by_file:
             by_file = True
         elif story.or_overtaken and not (overtaken and unknown and behind_ack and answered and second):
             if is_against_file(story):

@@ -33,7 +33,8 @@ _UNTOLD: Final = frozenset({"timeout", NAK_MISSED})
 def find_late_rests(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Find runs that are the rest of the go-back before them: what these skipped was not lost.
 
-    The order among several captures is estimated, and without identifications it may mix two go-backs.
+    The order among several captures is estimated, and without identifications it may mix two go-backs. Where
+    packets come twice, it is open without them which of two begins a go-back.
     """
     estimated = evidence.sightings is not None and not evidence.sightings.one_clock
     ended: dict[tuple[int, int, int], Pass] = {}
@@ -46,6 +47,7 @@ def find_late_rests(evidence: Evidence, stories: Sequence[Story]) -> None:
         of_pass = _skipped_by(story, run)
         if of_pass is not None:
             run.be_late()
+            story.certain = bool(run.opener.ip_id) or not story.connection.duplicates
             ended[story.connection.id, story.side, of_pass.number + 1] = of_pass
     for story in stories if ended else ():
         _judge_anew(story, ended)

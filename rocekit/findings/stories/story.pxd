@@ -54,6 +54,7 @@ cdef class Story:
     cdef public bint begun
     cdef public bint early
     cdef public bint or_overtaken
+    cdef public bint by_file
     cdef public int64_t lost
     cdef public list bad_frames
     cdef public bint gave_up

@@ -120,6 +120,7 @@ class Story:
         early: whether it is not certain because the wait is much shorter than the timeout (``doubts``).
         or_overtaken: whether the packet may also have been overtaken, though the receiver takes others out of
         order.
+        by_file: whether it may have been overtaken because the file says so, against the times.
         lost: how many packets were lost according to the capture, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
@@ -147,6 +148,7 @@ class Story:
         self.rule = rule
         self.certain = True
         self.naks_lacking = self.gappy = self.begun = self.early = self.or_overtaken = False
+        self.by_file = False
         self.lost = 1
         self.bad_frames: list[int] = _NONE
         self.gave_up = self.passed = False

@@ -7,21 +7,29 @@ one (0, as many NICs send with DF; IPv6) the two look alike where a network lets
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, REORDERING
+from rocekit.findings.stories.copies import misses_packets
 from rocekit.track.passes import SELECTIVE
 from rocekit.track.repeats import REORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories.story import Story
 
 
-def doubt_unidentified(stories: Sequence[Story]) -> None:
+#: No queue keeps a packet for so long.
+_KEPT_NS: Final = 60_000_000
+
+
+def doubt_unidentified(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Leave open whether packets without identifications were lost, where others were overtaken."""
     _doubt_unproven(stories)
+    _doubt_late(stories)
+    _doubt_late_responses(evidence, stories)
     ways = Counter(way_of(s) for s in stories if s.rule == REORDERING and not s.of_response)
     often = {way for way, count in ways.items() if count >= REORDERS}
     unidentified = unidentified_ways(stories) if often else frozenset()
@@ -39,6 +47,57 @@ def _doubt_unproven(stories: Sequence[Story]) -> None:
         # What several captures show needs no identification.
         if story.rule == LOSS and story.certain and not story.places:
             story.certain = not (is_unproven(story) or _came_once_more(story))
+
+
+def _doubt_late(stories: Sequence[Story]) -> None:
+    """Leave open whether a packet that filled a gap came late, where its requester goes back as soon.
+
+    The capture may lack the NAK; and a go-back of which it has only that packet looks the same, where others
+    were lost before the capture as well.
+    """
+    soonest: dict[tuple[int, int], int] = {}
+    for story in stories:
+        way, hole = way_of(story), story.hole
+        for run in story.runs() if hole is not None else ():
+            if run.first_sight and hole is not None:
+                waited_ns = run.time_ns - hole.time_ns
+                soonest[way] = min(waited_ns, soonest.get(way, waited_ns))
+    for story in stories if soonest else ():
+        if story.rule != REORDERING or not story.certain or story.naks or story.of_response or story.places:
+            continue
+        shortest_ns = soonest.get(way_of(story))
+        if shortest_ns is None or story.hole is None or any(event.ip_id for event in story.late):
+            continue
+        if story.late and story.late[0].time_ns - story.hole.time_ns >= shortest_ns:
+            story.certain = False
+
+
+def _doubt_late_responses(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Leave open whether a response came late, where the capture lacks packets: it may lack a request, too.
+
+    A READ that came again, unseen, has its responses again. No network keeps a packet for so long as a
+    requester waits.
+    """
+    lacking: dict[tuple[int, int], bool] = {}
+    for story in stories:
+        if story.rule != REORDERING or not story.of_response or not story.certain or story.runs():
+            continue
+        if any(event.ip_id for event in story.late):
+            continue
+        way = way_of(story)
+        if way not in lacking:
+            lacking[way] = misses_packets(story.connection) or any(
+                t.is_read and (t.responses_missing or not t.started)
+                for t in evidence.transfers_of.get(way, ())
+            )
+        behind_ns = story.hole.time_ns if story.hole is not None else 0
+        if lacking[way] or any(event.time_ns - behind_ns >= _KEPT_NS for event in story.late):
+            story.certain, story.gappy = False, True
+
+
+def fills_gap_openly(story: Story) -> bool:
+    """Whether nothing tells whether the packet that filled a story's gap came late, or was sent again."""
+    return bool(story.late) and not (story.certain or story.naks or story.of_response)
 
 
 def is_unproven(story: Story) -> bool:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from truth_bench.experiments import BEHIND
-from truth_bench.packets import frames
+from truth_bench.packets import addresses, bth_at, frames
 
 REQ, MRA, REJ, REP, RTU, DREQ, DREP = range(0x10, 0x17)
-#: Where the attribute ID and the communication IDs stand: behind Ethernet, IPv4, UDP, BTH and DETH.
-_ATTRIBUTE_AT: Final = 14 + 20 + 8 + 12 + 8 + 16
+#: Where the attribute ID and the communication IDs stand, from the BTH on: behind that and the DETH.
+_ATTRIBUTE_AT: Final = 12 + 8 + 16
 _IDS_AT: Final = _ATTRIBUTE_AT + 8
 _ANSWERS: Final = {REQ: (REP, REJ, MRA), REP: (RTU, REJ, MRA, DREQ), DREQ: (DREP, DREQ)}
 
@@ -41,12 +41,13 @@ class Exchanges:
         known: dict[bytes, Message] = {}
         for point in ("va", "vb"):
             for number, time_ns, data in frames(folder / f"{point}.pcap"):
-                if len(data) < _IDS_AT + 8 or data[36:38] != b"\x12\xb7" or data[47:50] != b"\0\0\1":
+                bth = bth_at(data)
+                if bth is None or len(data) < bth + _IDS_AT + 8 or data[bth + 5 : bth + 8] != b"\0\0\1":
                     continue
-                (kind,) = struct.unpack_from(">H", data, _ATTRIBUTE_AT)
+                (kind,) = struct.unpack_from(">H", data, bth + _ATTRIBUTE_AT)
                 if kind in range(REQ, DREP + 1):
-                    ids = struct.unpack_from(">II", data, _IDS_AT)
-                    made = Message(".".join(map(str, data[26:30])), kind, *ids)
+                    ids = struct.unpack_from(">II", data, bth + _IDS_AT)
+                    made = Message(addresses(data)[0], kind, *ids)
                     known.setdefault(data[14:], made).seen[point] = number, time_ns
         self.messages = sorted(known.values(), key=lambda m: min(ns for _, ns in m.seen.values()))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from truth_bench import over_ipv6
 from truth_bench.experiments import (
     ATOMIC,
     BEFORE,
@@ -52,6 +53,8 @@ def experiment_of(name: str) -> Experiment:
     Raises:
         KeyError: there is none.
     """
+    if name.startswith(over_ipv6.PREFIX):
+        return over_ipv6.over_ipv6(experiment_of(name.removeprefix(over_ipv6.PREFIX)))
     prefix, dash, number = name.rpartition("-")
     if prefix + dash == STORAGE and number.isdecimal():
         return _drawn_storage(name, Random(int(number)))

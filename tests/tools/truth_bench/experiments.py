@@ -94,6 +94,7 @@ class Experiment:
         revoke_after: the server's memory is deregistered when it has got so many packets.
         server_mtu_code: the path MTU of the server's QPs (2: 512 bytes; verbs' ibv_mtu); 0: as agreed.
         environment: of both programs, beside what they have anyway.
+        ip_version: of the hosts' addresses.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Experiment:
     revoke_after: int = 0
     server_mtu_code: int = 0
     environment: dict[str, str] = field(default_factory=dict)
+    ip_version: int = 4
 
 
 TIMEOUT: Final = 16

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-_HEADER, _ETHERNET, _BTH = 24, 14, 42
+from truth_bench.packets import HEADER_BYTES, bth_at
+
+_HEADER, _ETHERNET = 24, 14
 _MAGIC: Final = b"\x4d\x3c\xb2\xa1"
 _RECORD: Final = struct.Struct("<4I")
 _READ_RESPONSES: Final = range(13, 17)
@@ -58,28 +60,37 @@ class Frame:
 
     @property
     def is_roce(self) -> bool:
-        """Whether it is a RoCE packet of a connection over IPv4 (and not of CM)."""
-        data = self.data
-        return (
-            len(data) > _BTH + 12
-            and data[12:14] == b"\x08\x00"
-            and data[36:38] == b"\x12\xb7"
-            and int.from_bytes(data[_BTH + 5 : _BTH + 8], "big") != 1
-        )
+        """Whether it is a RoCE packet of a connection (and not of CM)."""
+        at = bth_at(self.data)
+        return at is not None and len(self.data) > at + 12 and self.qpn != 1
+
+    @property
+    def is_ipv6(self) -> bool:
+        return self.data[_ETHERNET] >> 4 == 6
+
+    @property
+    def longer(self) -> int:
+        """How much longer its IP header is than IPv4's."""
+        return HEADER_BYTES[6] - HEADER_BYTES[4] if self.is_ipv6 else 0
+
+    @property
+    def bth(self) -> int:
+        return _ETHERNET + HEADER_BYTES[4] + self.longer + 8
 
     @property
     def is_response(self) -> bool:
-        return self.data[_BTH] in _READ_RESPONSES or self.data[_BTH] in (_ACK, _ATOMIC_ACK)
+        opcode = self.data[self.bth]
+        return opcode in _READ_RESPONSES or opcode in (_ACK, _ATOMIC_ACK)
 
     @property
     def is_nak(self) -> bool:
         """Whether it is a NAK; RNR NAKs are not."""
-        return self.data[_BTH] == _ACK and self.data[_BTH + 12] >> 5 == _NAK
+        return self.data[self.bth] == _ACK and self.data[self.bth + 12] >> 5 == _NAK
 
     @property
     def qpn(self) -> int:
         """The QP that it is for."""
-        return int.from_bytes(self.data[_BTH + 5 : _BTH + 8], "big")
+        return int.from_bytes(self.data[self.bth + 5 : self.bth + 8], "big")
 
     def hide(self) -> None:
         self.data[12:14] = _HIDDEN
@@ -87,7 +98,7 @@ class Frame:
 
 def _miss_small(frame: Frame, rng: random.Random) -> None:
     """A mirror that drops small packets first: ACKs, requests of READs, the ends of messages."""
-    if frame.length <= _SMALL and rng.random() < _SMALL_DROPPED:
+    if frame.length <= _SMALL + frame.longer and rng.random() < _SMALL_DROPPED:
         frame.hide()
 
 
@@ -124,11 +135,13 @@ def _without_icrc(frame: Frame) -> None:
 def _one_port(frame: Frame, _: random.Random) -> None:
     """All QPs of a host send from one UDP source port, as where a setting or a tunnel makes it one."""
     _without_icrc(frame)
-    frame.data[_ETHERNET + 20 : _ETHERNET + 22] = _PORT
+    frame.data[frame.bth - 8 : frame.bth - 6] = _PORT
 
 
 def _zero_identification(frame: Frame, _: random.Random) -> None:
-    """As NICs send: identification 0."""
+    """As NICs send: identification 0. IPv6 has none."""
+    if frame.is_ipv6:
+        return
     _without_icrc(frame)
     header = frame.data[_ETHERNET : _ETHERNET + 20]
     header[4:6] = b"\0\0"
@@ -137,7 +150,9 @@ def _zero_identification(frame: Frame, _: random.Random) -> None:
 
 
 def _set_checksum(frame: Frame) -> None:
-    """The checksum of the IPv4 header."""
+    """The checksum of an IPv4 header."""
+    if frame.is_ipv6:
+        return
     header = frame.data[_ETHERNET : _ETHERNET + 20]
     header[10:12] = b"\0\0"
     total = sum(struct.unpack(">10H", header))
@@ -154,7 +169,7 @@ def _stamp_late(frame: Frame, rng: random.Random) -> None:
 
 def _cut(at: int) -> Callable[[Frame, random.Random], None]:
     def change(frame: Frame, _: random.Random) -> None:
-        del frame.data[at:]
+        del frame.data[at + frame.longer :]
 
     return change
 
@@ -269,7 +284,7 @@ def _routed(places: _Places, frames: list[Frame], rng: random.Random) -> list[Fr
     for frame in found:
         if frame.number in seen:
             frame.data[:12] = _ROUTER_MACS
-            frame.data[_ETHERNET + 8] -= 1
+            frame.data[_ETHERNET + (7 if frame.is_ipv6 else 8)] -= 1
             _set_checksum(frame)
         seen.add(frame.number)
     return found

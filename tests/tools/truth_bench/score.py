@@ -18,6 +18,7 @@ from truth_bench.cm import Exchanges
 from truth_bench.judge import Drops, Judge
 from truth_bench.neighbours import OTHER_CLOCKS
 from truth_bench.neighbours import make as make_neighbour
+from truth_bench.over_ipv6 import marks
 from truth_bench.packets import read
 from truth_bench.recorded import Programs
 from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
@@ -59,7 +60,8 @@ def folders(root: Path) -> list[Path]:
 
 def open_wire(folder: Path, truth: dict[str, Any]) -> Wire:
     hosts = truth["hosts"]
-    return Wire((hosts["a"]["ip"], hosts["b"]["ip"]), read(folder / "va.pcap"), read(folder / "vb.pcap"))
+    va, vb = (read(folder / f"{point}.pcap", marks(truth, point)) for point in ("va", "vb"))
+    return Wire((hosts["a"]["ip"], hosts["b"]["ip"]), va, vb)
 
 
 def is_of_cm(fault: dict[str, Any]) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from ipaddress import ip_address
 from typing import Final
 
 from truth_bench.once import once
@@ -21,8 +22,8 @@ from truth_bench.packets import ATOMIC_ACK, READ_REQUEST, Packet, after
 _TWICE_NS: Final = 50_000_000
 #: A corrupted packet arrives within this time, with one bit changed (netem's corrupt).
 _UNDER_WAY_NS: Final = 1_000_000_000
-#: IPv4, UDP, BTH and ICRC around the payload of a middle response.
-_AROUND_BYTES: Final = 20 + 8 + 12 + 4
+#: UDP, BTH and ICRC around the payload of a middle response.
+_AROUND_BYTES: Final = 8 + 12 + 4
 _AETH_BYTES: Final = 4
 
 
@@ -221,9 +222,10 @@ class Side:
         return next(t for t in self.requests if t.passed == request.passed)
 
 
+@lru_cache
 def is_group(address: str) -> bool:
-    """Whether an IPv4 address is a multicast group's."""
-    return 224 <= int(address.split(".")[0]) < 240
+    """Whether an address is a multicast group's."""
+    return ip_address(address).is_multicast
 
 
 def _frame(arrival: tuple[Packet, Transmission]) -> int:

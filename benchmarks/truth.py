@@ -4,6 +4,7 @@
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
     .venv/bin/python benchmarks/truth.py make FOLDER --drawn 1-20   # makes what chance draws from seeds
     .venv/bin/python benchmarks/truth.py make FOLDER --ipv6 --drawn 1-20   # the same over IPv6
+    .venv/bin/python benchmarks/truth.py make FOLDER --only storage-1 peers-1   # with programs of others
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
     .venv/bin/python benchmarks/truth.py score FOLDER --as no-naks   # of captures that hold less
     .venv/bin/python benchmarks/truth.py score FOLDER --neighbours   # of every kind of them (--write)

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from capture_bytes import Frame, pcap
+from capture_bytes import Frame
 from talk import MS, US, Talk, of_rule, settled
 from two_points import FLIGHT, analysis_of_two
 
-from rocekit.analysis import analyze
 from rocekit.findings.stories.capture_view import CaptureView
 from rocekit.findings.stories.loss_place import BETWEEN, LossPlace
 from rocekit.points.sightings import Transmission
@@ -187,28 +186,6 @@ def test_of_doubled_packets_that_are_alike_the_captures_count_only_the_least(tmp
     assert path.doubled == 1
     assert path.at_least
     assert "at least 1 came twice" in replace(path, by="delays").words(["a.pcap", "b.pcap"])
-
-
-def test_a_packet_that_the_file_has_before_lower_ones_may_not_have_been_accepted(tmp_path: Path) -> None:
-    """By its time it came behind them, and the responder's NAK for it would say that it was lost."""
-    t = talk()
-    for psn in range(8, 15):
-        t.send(psn)
-    t.ack(13)
-    t.wait(100 * US)
-    t.send(15)
-    t.nak(14)
-    t.wait(100 * US)
-    t.send(14)
-    t.send(15)
-    t.ack(15)
-    frames = list(t.frames)
-    at = [i for i, frame in enumerate(frames) if frame.data in {t.frames[-5].data}]
-    frames.insert(at[0] - 9, frames.pop(at[0] - 2))
-    path = tmp_path / "vb.pcap"
-    path.write_bytes(pcap(frames, unit="ns"))
-    (found,) = of_rule(analyze(path).findings, "loss")
-    assert "probably" in found.title
 
 
 @pytest.mark.parametrize(("under_way_us", "open_"), [(30_000, True), (100, False)])

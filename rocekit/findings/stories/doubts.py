@@ -78,8 +78,8 @@ _BEHIND_ACK: Final = (
     "the packet may only have come late."
 )
 _BY_FILE: Final = (
-    " “Probably” means: the file has the packet behind its repeat, or behind later ones, though its time is "
-    "earlier. The host may have taken it that late: another processor had it in its queue."
+    " “Probably” means: the file has the packet behind its repeat, though its time is earlier. The host may "
+    "have taken it that late: another processor had it in its queue."
 )
 _AGAINST_FILE: Final = (
     " “Probably” means: by its time the NAK came behind the go-back, and the file has it before. So it is "

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.findings.stories import LOSS, REORDERING, TAIL_LOSS
+from rocekit.findings.stories import REORDERING, TAIL_LOSS
 from rocekit.findings.stories.copies import is_answered, misses_packets
 from rocekit.track.passes import ANSWERED, BEFORE, BEHIND, MISSED, OPEN, OVERTAKEN
 from rocekit.wire import OWN_RESPONSE
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: A transfer that more happened to is not looked at: all its stories would look at all of it.
 _MANY: Final = 64
-#: So far below a packet are those whose place in the file may be why it was not accepted.
-_NEAR: Final = 64
 #: So many messages, none answered again that was sent once, show that the network makes no copies.
 _ENOUGH: Final = 8
 #: Of so many messages, one that was answered again and sent once makes others like it improbable.
@@ -58,27 +56,17 @@ def spread_answered(stories: Sequence[Story]) -> None:
 def doubt_by_file(evidence: Evidence, stories: Sequence[Story]) -> None:
     """Leave open what the order in the file contradicts.
 
-    Whether packets were lost that the file has behind later ones: a host stamps a packet that comes before it
-    takes it, so another processor may take its repeat sooner, or a packet before others of lower PSNs, which
-    it does not accept then. And whether packets came out of order that the file has in order, where no NAK
-    says so too: times may be some microseconds wrong.
+    After a silence: whether packets were lost that the file has behind later ones. A host stamps a packet
+    that comes before it takes it: another processor may take its repeat sooner. And whether packets came out
+    of order that the file has in order, where no NAK says so too: times may be some microseconds wrong.
     """
     late = evidence.late_in_files
     for story in stories:
-        if story.rule == REORDERING and not story.naks and is_in_file_order(story):
-            story.certain = False
-        if not late:
-            continue
-        if story.rule == LOSS and story.naks and story.certain and story.hole is None:
-            near = _NEAR
-        elif story.rule == TAIL_LOSS:
-            near = 0
-        else:
-            continue
         ips, side = story.connection.ips, story.side
-        for psn in range(story.psn - near, story.psn + 1):
-            if (ips[side], ips[1 - side], psn & MASK) in late:
-                story.certain, story.or_overtaken, story.by_file = False, True, True
+        if late and story.rule == TAIL_LOSS and (ips[side], ips[1 - side], story.psn & MASK) in late:
+            story.certain, story.or_overtaken, story.by_file = False, True, True
+        elif story.rule == REORDERING and not story.naks and is_in_file_order(story):
+            story.certain = False
 
 
 def is_in_file_order(story: Story) -> bool:

@@ -1,7 +1,7 @@
 """A storage target and an initiator of the kernel's own, over RDMA, for the truth bench.
 
 ``storage_inside.py serve KIND`` offers a disk in memory (or a folder) at 10.9.0.2 until it is ended.
-``storage_inside.py use KIND READS WRITES BYTES`` waits for it, connects from 10.9.0.1, writes and reads
+``storage_inside.py use KIND WRITES READS BYTES`` waits for it, connects from 10.9.0.1, writes and reads
 without a cache, compares what it read, and disconnects. Needs root and the lab's wire.
 
 Kinds: ``nvme`` (nvmet-rdma, nvme-rdma), ``iser`` (ib_isert, ib_iser; open-iscsi) and ``nfs`` (svcrdma,

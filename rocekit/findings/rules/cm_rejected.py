@@ -164,7 +164,7 @@ RULE = Rule(
     "is in the way; 28, the program rejected it, or ended. Info if the REJ only followed a REQ or REP that "
     "got no answer.",
     "A CM REJ message with its reason and private data. The programs get RDMA_CM_EVENT_REJECTED. Either side "
-    "may send it: `sent_by` says which.",
+    "may send it: `sent_by` says which. Attempts that went alike are told once: `attempts` says how many.",
     "cm-unanswered: a REJ that follows a REQ or REP without an answer is an effect of that. A program that "
     "ends before the connection is established: its kernel sends a REJ with reason 4 (a client without a "
     "reply) or 28, as rdma_reject does, but never with private data.",

@@ -88,6 +88,8 @@ def doubt_firsts(stories: Sequence[Story]) -> None:
     Args:
         stories: in order of time.
     """
+    if not any(s.rule == REORDERING and s.late for s in stories):
+        return
     late: dict[tuple[int, int], Story] = {}
     for story in stories:
         way, runs = (story.connection.id, story.side), story.runs()

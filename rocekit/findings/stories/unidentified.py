@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocekit.findings.stories.story import Story
 
 
+_NEVER_NS: Final = 1 << 62
 #: No queue keeps a packet for so long.
 _KEPT_NS: Final = 60_000_000
 
@@ -55,20 +56,18 @@ def _doubt_late(stories: Sequence[Story]) -> None:
     The capture may lack the NAK; and a go-back of which it has only that packet looks the same, where others
     were lost before the capture as well.
     """
-    soonest: dict[tuple[int, int], int] = {}
-    for story in stories:
+    late = [s for s in stories if s.rule == REORDERING and s.certain and s.late and not s.naks]
+    late = [s for s in late if not (s.of_response or s.places or any(event.ip_id for event in s.late))]
+    soonest = dict.fromkeys(map(way_of, late), _NEVER_NS)
+    for story in stories if late else ():
         way, hole = way_of(story), story.hole
-        for run in story.runs() if hole is not None else ():
-            if run.first_sight and hole is not None:
-                waited_ns = run.time_ns - hole.time_ns
-                soonest[way] = min(waited_ns, soonest.get(way, waited_ns))
-    for story in stories if soonest else ():
-        if story.rule != REORDERING or not story.certain or story.naks or story.of_response or story.places:
+        if hole is None or way not in soonest:
             continue
-        shortest_ns = soonest.get(way_of(story))
-        if shortest_ns is None or story.hole is None or any(event.ip_id for event in story.late):
-            continue
-        if story.late and story.late[0].time_ns - story.hole.time_ns >= shortest_ns:
+        for run in story.runs():
+            if run.first_sight:
+                soonest[way] = min(run.time_ns - hole.time_ns, soonest[way])
+    for story in late:
+        if story.hole is not None and story.late[0].time_ns - story.hole.time_ns >= soonest[way_of(story)]:
             story.certain = False
 
 

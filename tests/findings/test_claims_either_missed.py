@@ -143,7 +143,7 @@ def test_the_first_packet_of_a_go_back_whose_second_one_the_capture_lacks(whole:
     t.ack(149)
     (found,) = of_rule(t.findings(), "reordering")
     assert ("probably" in found.title) != whole, found.title
-    assert ("may be the first of these" in found.advice) != whole
+    assert ("may be the first of a go-back" in found.advice) != whole
 
 
 def test_a_nak_that_nobody_obeys_names_a_packet_that_may_have_come() -> None:
@@ -169,6 +169,8 @@ def test_a_nak_that_nobody_obeys_names_a_packet_that_may_have_come() -> None:
     assert nak in found.frames
     assert found.evidence["psns"] == [142, 146, 143]
     assert found.evidence["probably_lost_packets"] == 2  # 146, and 143
+    assert "no repeat in the capture obeys the NAK" in found.advice
+    assert "took other packets out of order" not in found.advice
 
 
 @pytest.mark.parametrize("misses", [False, True])
@@ -189,3 +191,4 @@ def test_a_nak_behind_which_a_timer_runs_out(misses: bool) -> None:
     t.ack(145)
     found = [f for f in t.findings() if f.rule == "loss"]
     assert [("probably" in f.title) for f in found] == [misses], [f.title for f in found]
+    assert ("no repeat in the capture obeys the NAK" in found[0].advice) == misses

@@ -277,6 +277,10 @@ def wait_for(path: Path, limit_s: float) -> None:
 
 
 def main(words: list[str]) -> int:
+    if len(words) != {"serve": 2, "use": 5}.get(words[0] if words else "") or words[1] not in KINDS:
+        raise SystemExit(
+            f"storage_inside.py serve KIND, or use KIND WRITES READS BYTES; kinds: {', '.join(KINDS)}"
+        )
     if words[0] == "serve":
         return serve(words[1])
     wait_for(READY, READY_LIMIT_S)

@@ -236,8 +236,8 @@ _BEHIND_REFUSAL: Final = (
     "one copy and what is behind it; then nothing was overtaken, and the NAK only came late."
 )
 _FIRST: Final = (
-    " “Probably” means: packets that were sent again follow at once, and the capture misses packets. So that "
-    "packet may be the first of these."
+    " “Probably” means: the capture misses packets. That packet may be the first of a go-back, of which it "
+    "lacks others."
 )
 _STAMPED: Final = (
     " “Probably” means: the file has the packets in order, and only their times say that one came late. "
@@ -248,8 +248,8 @@ _GAPPY: Final = (
     "again. A response that it has behind later ones may be to a request that it lacks."
 )
 _FILLED: Final = (
-    " “Probably” means: this requester goes back as soon after a gap, and no IPv4 identification tells "
-    "whether the packet that filled it came late, or was sent again."
+    " “Probably” means: nothing in the capture proves whether the packet that filled the gap came late, or "
+    "was sent again."
 )
 RULE = Rule(
     "reordering",

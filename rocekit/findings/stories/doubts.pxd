@@ -43,5 +43,5 @@ cpdef bint is_gappy(Connection connection)
 cpdef bint _shows_new_packets(list runs)
 
 
-@cython.locals(story=Story, naks_lacking=bint, early=bint, overtaken=bint, unknown=bint, gappy=bint, answered=bint, second=bint, by_file=bint, first_behind=bint, words=str)
+@cython.locals(story=Story, naks_lacking=bint, early=bint, overtaken=bint, unknown=bint, gappy=bint, answered=bint, second=bint, by_file=bint, first_behind=bint, not_obeyed=bint, words=str)
 cpdef str doubt_words(object stories)

@@ -33,6 +33,7 @@ from rocekit.findings.stories.copies import (
     is_second,
     misses_packets,
 )
+from rocekit.findings.stories.naks_alone import is_not_obeyed
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import short_timer_ns
 
@@ -102,6 +103,10 @@ _SHORT: Final = 8
 _OVERTAKEN: Final = (
     " “Probably” means: the receiver took other packets out of order without a NAK, so this one was lost, or "
     "it came later than the receiver waits."
+)
+_NOT_OBEYED: Final = (
+    " “Probably” means: no repeat in the capture obeys the NAK. So that packet may have come late, behind "
+    "the NAK; or the capture lacks the repeat, or an ACK that made the NAK an old one."
 )
 #: A capture that lacks more than this share of the packets does not show by a gap where a packet was lost.
 GAPPY: Final = 0.01
@@ -342,7 +347,7 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     naks_lacking = early = overtaken = unknown = gappy = behind_ack = begun = answered = second = False
-    by_file = against_file = first_behind = False
+    by_file = against_file = first_behind = not_obeyed = False
     for story in stories:
         naks_lacking = naks_lacking or story.naks_lacking
         early = early or story.early
@@ -363,6 +368,8 @@ def doubt_words(stories: Sequence[Story]) -> str:
                 answered = True
             elif is_second(story):
                 second = True
+            elif is_not_obeyed(story):
+                not_obeyed = True
             else:
                 overtaken = True
     words = _NAKS_LACKING if naks_lacking else ""
@@ -372,6 +379,7 @@ def doubt_words(stories: Sequence[Story]) -> str:
     words += _BEHIND_ACK if behind_ack else ""
     words += _ANSWERED if answered else ""
     words += _SECOND if second else ""
+    words += _NOT_OBEYED if not_obeyed else ""
     words += _BEGUN if begun else ""
     words += _BY_FILE if by_file else ""
     words += _AGAINST_FILE if against_file else ""

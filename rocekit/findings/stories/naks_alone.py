@@ -31,11 +31,11 @@ def doubt_naks_alone(evidence: Evidence, stories: Sequence[Story]) -> None:
         if story.rule == LOSS:
             story.certain, story.or_overtaken, story.places = False, True, []
     for story in stories:
-        if story.rule == LOSS and story.certain and not story.places and _is_not_obeyed(story):
+        if story.rule == LOSS and story.certain and not story.places and is_not_obeyed(story):
             story.certain, story.or_overtaken = False, True
 
 
-def _is_not_obeyed(story: Story) -> bool:
+def is_not_obeyed(story: Story) -> bool:
     """Whether the requester did not go back for the NAKs, and it may be because the packet arrived."""
     if not story.naks:
         return False

@@ -256,7 +256,9 @@ def _duplicates(transfer: Transfer) -> Iterator[Event]:
                 yield event
 
 
-_DISORDER: Final = "packets of this connection came out of order, or these came late"
+_DISORDER: Final = (
+    "packets of this connection came out of order, or these came late, or the capture ends with them"
+)
 _LACKING: Final = "the capture lacks packets of this connection, one of which may have asked for these again"
 _ONE: Final = "its sender sent it once"
 _EACH: Final = "each was sent once"
